@@ -110,7 +110,7 @@ doc_tests() {
 schemas() {
     "$target/debug/generate-schemas"
     if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
-        git diff --exit-code -- schemas
+        git diff --exit-code -- schemas web/src/report.ts
     else
         echo "no git checkout: the schemas were made, but there is nothing to compare them with"
     fi
@@ -307,7 +307,7 @@ python_tests() {
         --ignore="$PWD/python/tests/test_history.py" --ignore="$PWD/python/tests/end_to_end/test_public_models.py" "$PWD/python/tests"
 }
 
-# What is proved on a GPU, in a reduced form on the host.
+# The suite for a GPU, in a reduced form on the host.
 cuda_suite() {
     local here="$PWD"
     (cd "$target" && "$here/.venv/bin/python" "$here/tests/cuda/suite.py" --device cpu --reduced --limit 600 --output "$target/cuda-report")
@@ -359,7 +359,7 @@ compiled() {
     [[ $everything == no ]] || step object_stores
 }
 
-# What comes over the network, while the compiler is at work.
+# Downloads, while the compiler is at work.
 fetched() {
     step python_environment
     step ascend_sim

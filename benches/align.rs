@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use probe::dump::{
-    DType, Number, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType, RecordedStatistics, Slot,
-    SlotSide, Task, TensorData, TensorRecord, TensorStore, Value,
+    DType, Framework, Number, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType,
+    RecordedStatistics, Slot, SlotSide, Task, TensorData, TensorRecord, TensorStore, Value,
 };
 use probe::pair::{Mapping, Paired, align, substitutions};
 
@@ -126,6 +126,7 @@ impl Run {
     fn rank(self) -> Rank {
         Rank {
             key: PartKey { step: 0, rank: RankId::Single, label: "".into() },
+            framework: Framework::default(),
             task: Task::Statistics,
             level: "op".into(),
             ops: self.ops,

@@ -82,7 +82,7 @@ fn cases() -> Vec<Case> {
         Case::new("f32 a third zeros", DType::F32, move |b, c, i| {
             if i % 3 == 0 { f32_bytes(0.0, 0.0) } else { f32_bytes(b, c) }
         }),
-        // What noise near zero does to real tensors.
+        // Noise near zero, as in real tensors.
         Case::new("f32 some signs unlike", DType::F32, move |b, c, i| {
             f32_bytes(b, if i % 1024 == 77 { -c } else { c })
         }),

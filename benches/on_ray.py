@@ -1,4 +1,4 @@
-"""What Ray costs a comparison of many ranks: python benches/on_ray.py [--ranks 1024] [--rounds 3]; needs the package with its extra `ray`.
+"""Cost of Ray for a comparison of many ranks: python benches/on_ray.py [--ranks 1024] [--rounds 3]; needs the package with its extra `ray`.
 
 Ranks are links to one rank of `testdata`, with data of tensors, so that disks are no part of it. Cluster and process work on the same processors, one after
 the other, in turns; the start of the cluster is not counted.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use probe::capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
-use probe::compare::{Asked, Quiet};
+use probe::compare::{CompareRequest, Quiet};
 use probe::dump::{Content, DType, SlotSide, TensorRef};
 use probe::files::Copies;
 use probe::judge::Summary;
@@ -52,7 +52,8 @@ fn main() {
     };
     timed("plan", &mut || {
         let made =
-            plan(&path("baseline"), &path("candidate"), &run, &Asked::default(), &Copies::default()).unwrap();
+            plan(&path("baseline"), &path("candidate"), &run, &CompareRequest::default(), &Copies::default())
+                .unwrap();
         println!("{} ranks, {} parts, {} bytes", made.groups(), made.parts(), made.bytes());
     });
     timed("all shards", &mut || {

@@ -46,8 +46,8 @@ fn an_index_that_is_none_is_named_with_the_repair() {
         ("task", index("grad", &one_op(&leaf("[2]", ""))), &["task `grad` holds nothing to compare"]),
         (
             "framework",
-            index("tensor", &one_op("null")).replace("pytorch", "mindspore"),
-            &["framework `mindspore` is not supported"],
+            index("tensor", &one_op("null")).replace("pytorch", "jax"),
+            &["framework `jax` is not supported"],
         ),
     ];
     for (name, text, parts) in cases {
@@ -215,6 +215,11 @@ fn mistakes_in_a_tolerance_file_are_told_with_their_line_or_rule() {
         ("field.toml", "[[rule]]\npattern = \"*\"\nrel_12 = 1.0\n", "line 3: unknown field `rel_12`"),
         ("table.toml", "[[rules]]\npattern = \"*\"\nrel_l2 = 1.0\n", "line 1: unknown field `rules`"),
         ("bound.toml", "[[rule]]\npattern = \"*\"\n", "rule 1: has no bound"),
+        (
+            "limit.toml",
+            "[[rule]]\npattern = \"*\"\nlimit = { rel_12 = 1.0 }\n",
+            "rule 1: limit has an unknown metric `rel_12`",
+        ),
         ("sign.toml", "[[rule]]\npattern = \"*\"\nrel_l2 = -1.0\n", "rule 1: rel_l2 = -1 is not a bound"),
         ("glob.toml", "[[rule]]\npattern = \"a[\"\nrel_l2 = 1.0\n", "rule 1: pattern \"a[\""),
         ("toml.toml", "pattern", "line 1: "),

@@ -85,7 +85,7 @@ fn what_cannot_be_read_is_left_out_and_told_and_the_rest_is_converted() {
         shown.lines().skip_while(|line| !line.contains("[3, 2]")).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(values(&mixed), values(&output));
-    // Of a folder of damage alone twenty are listed, and where the others are.
+    // A folder of nothing but damage lists twenty, and where the others are.
     let (code, _, said) = probe(&["convert", hostile.to_str().unwrap(), "-o", &path("x")]);
     assert_eq!((code, said.lines().count()), (3, 21), "{said}");
     assert!(said.lines().last().unwrap().contains("more; `probe inspect "), "{said}");
@@ -96,7 +96,7 @@ fn what_cannot_be_read_is_left_out_and_told_and_the_rest_is_converted() {
 #[test]
 fn kernels_pair_with_functions_by_kind_order_and_shape() {
     let place = tempfile::tempdir().unwrap();
-    // What torch called: the same values under the names of functions.
+    // Calls of torch: the same values under the names of functions.
     let functions = |side: &str, name: &str| {
         let npz = place.path().join(name);
         let (code, ..) = probe(&["convert", testdata(side).to_str().unwrap(), "-o", npz.to_str().unwrap()]);

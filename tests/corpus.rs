@@ -36,7 +36,7 @@ fn summary(baseline: &Path, candidate: &Path) -> Summary {
         .unwrap_or_else(|error| panic!("{}: {error}", candidate.display()))
 }
 
-/// What is wrong with the answer for one case; empty when it is right.
+/// Returns what is wrong with the answer for one case; empty when it is right.
 fn complaint(case: &Case, summary: &Summary) -> String {
     let mut wrong = String::new();
     let first = summary.first_divergence.as_ref();

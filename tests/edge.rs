@@ -115,7 +115,7 @@ op_baseline_only          output.0            missing                missing
 op_candidate_only         output.0            missing                missing
 ";
 
-/// What an answer says of a slot, in the form of the table.
+/// Returns the answer for a slot, in the form of the table.
 fn said(answer: &Answer, row: &Row) -> String {
     let named = answer.culprit(&row.op).filter(|culprit| culprit.slot == row.slot || culprit.slot.is_empty());
     named.map_or_else(|| row.verdict.to_string(), |culprit| format!("{}:{}", row.verdict, culprit.cause))

@@ -1,4 +1,4 @@
-//! What scripts rely on: exit codes, the one line of `-q`, options, and that the answer does not depend on how it was asked.
+//! Things that scripts rely on: exit codes, the one line of `-q`, options, and that the answer does not depend on how it was asked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -348,17 +348,22 @@ fn with_rules(text: &str) -> Answer {
 }
 
 #[test]
-fn a_tolerance_rule_loosens_tightens_or_excludes_and_is_named_where_it_decided() {
+fn a_tolerance_rule_loosens_limits_or_excludes_and_is_named_where_it_decided() {
     let loose = with_rules("[[rule]]\npattern = \"*\"\nrel_l2 = 0.1\n");
     assert_eq!(loose.summary.verdict, RunVerdict::Agree);
     assert_eq!(loose.row(GELU, "output.0").rule.as_deref(), Some("user rule \"*\": rel_l2 <= 1e-1"));
 
+    // A bound of the op's own error accuses nothing that was no fault before.
     let tight = with_rules("[[rule]]\npattern = \"Functional.linear.*.output.*\"\nrel_l2 = 1e-9\n");
-    let row = tight.row("Functional.linear.0.forward", "output.0");
+    assert_eq!(tight.first().unwrap().0, GELU);
+
+    let limit =
+        with_rules("[[rule]]\npattern = \"Functional.linear.*.output.*\"\nlimit = { rel_l2 = 1e-9 }\n");
+    let row = limit.row("Functional.linear.0.forward", "output.0");
     assert_eq!(row.verdict, Verdict::Differs);
-    assert!(row.reason.starts_with("rel_l2 ") && row.reason.ends_with(" > 1.000e-9"), "{}", row.reason);
-    assert_eq!(row.rule.as_deref(), Some("user rule \"Functional.linear.*.output.*\": rel_l2 <= 1e-9"));
-    assert_eq!(tight.first(), Some(("Functional.linear.0.forward", "output.0", Cause::Numerics)));
+    assert!(row.reason.starts_with("beyond your limit: rel_l2 "), "{}", row.reason);
+    assert_eq!(row.rule.as_deref(), Some("user rule \"Functional.linear.*.output.*\": limit rel_l2 <= 1e-9"));
+    assert_eq!(limit.first().unwrap().0, GELU, "the inputs of the products explain them");
 
     let ignored = with_rules("[[rule]]\npattern = \"*.gelu.1.*\"\nignore = true\n");
     let row = ignored.row(GELU, "output.0");

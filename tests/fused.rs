@@ -6,7 +6,7 @@ use crate::support::dump_builder::{Op, Side, Task, Tensor, op};
 use crate::support::runs::compare;
 use probe::judge::{Cause, RunVerdict};
 
-/// What two devices leave in binary32.
+/// Relative difference of two devices in binary32.
 const NOISE: f64 = 1e-7;
 
 fn rows(seed: u32) -> Tensor {

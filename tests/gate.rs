@@ -311,7 +311,7 @@ fn a_gate_that_has_nothing_to_narrow_with_says_so() {
         let ran = place.probe(line);
         assert!(ran.code == 2 && ran.error.contains(expected), "{line}: {}", ran.error);
     }
-    // What fails on the way does not cost the answer.
+    // A failure on the way does not cost the answer.
     place.write("b.txt", &losses(|_| 1e-3));
     let failed =
         place.probe("gate -b a.txt -c b.txt --narrow --candidate-cmd false --baseline-cmd false -o out");

@@ -28,7 +28,7 @@ fn tensors_without_readable_data_are_told_one_by_one_and_the_rest_is_compared() 
                 fs::remove_file(path).unwrap();
                 fs::create_dir(path).unwrap();
             }),
-            &["is a folder, a file is expected here"],
+            &["is a folder; expected a file"],
         ),
         ("empty", Box::new(|path| fs::write(path, "").unwrap()), &["is empty", "interrupted"]),
         (

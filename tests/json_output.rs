@@ -53,7 +53,7 @@ const LINES: &[(&str, &str, i32)] = &[
     ("report stored/result.parquet -o page.html -q", "commands", 0),
 ];
 
-/// Of each command a mistake, which ends it with 2.
+/// A mistake in each command, which ends it with 2.
 const MISTAKES: &[&str] = &[
     "compare GPU nowhere",
     "compare --plan nowhere.json --shard 1/1",
@@ -147,7 +147,7 @@ fn commands(place: &Place) -> BTreeMap<String, String> {
     pages.iter().filter(|(name, _)| ends(name)).map(|(name, page)| (command(name), page.clone())).collect()
 }
 
-/// Whether `line` is one of `command`.
+/// Returns true if `line` is one of `command`.
 fn is_of(line: &str, command: &str) -> bool {
     line.strip_prefix(command).is_some_and(|rest| rest.starts_with(' '))
 }

@@ -13,7 +13,7 @@ use probe::dump::{
 };
 use probe::measure::observe;
 
-/// What version 2 has and version 1 has not: small tensors as they are, and sentinels apart.
+/// Version 2 adds to version 1: small tensors as they are, and sentinels apart.
 fn push_version_2(writer: &mut DumpWriter) {
     let mut mask = wave(7);
     for row in 0..ROWS {
@@ -36,7 +36,7 @@ fn push_version_2(writer: &mut DumpWriter) {
     writer.push(&OpRecord { name, slots, ..OpRecord::default() }).unwrap();
 }
 
-/// What version 3 has and versions before it have not: sums that are not exact, and statistics that are not known.
+/// Version 3 adds: sums that are not exact, and statistics that are not known.
 fn push_version_3(writer: &mut DumpWriter) {
     let bytes: Vec<u8> = wave(8).iter().flat_map(|value| value.to_le_bytes()).collect();
     let mut slot = slot_of("input.0", "float32", &[ROWS, COLUMNS], &bytes, false);
@@ -169,7 +169,7 @@ fn the_committed_dumps_read_as_one_written_now() {
             Arc::make_mut(record).sketch = None;
         }
     }
-    // Of float16 it took the least number for a sentinel, and not the greatest.
+    // It took the least number of float16 for a sentinel, and not the greatest.
     let half = |ops: &mut Vec<Op>| match &mut ops.last_mut().unwrap().slots[1].value {
         Value::Tensor(record) => {
             (record.counts.as_ref().unwrap().sentinels, std::mem::take(&mut Arc::make_mut(record).statistics))

@@ -101,7 +101,7 @@ fn levels_pass_through_a_file() {
     assert_eq!(dumps.compare("sound", &["noise.toml"]).summary.verdict, RunVerdict::Agree);
     let faulty = dumps.compare("faulty", &["noise.toml"]);
     assert_eq!(faulty.first().unwrap().0, "Functional.gelu.3.forward");
-    // What is not in the file is judged as without it.
+    // Ops that are not in the file are judged as without it.
     fs::write(dumps.path("other.toml"), text.replace("\"gelu\"", "\"relu\"")).unwrap();
     assert_eq!(dumps.compare("sound", &["other.toml"]).summary.verdict, RunVerdict::Diverged);
 }

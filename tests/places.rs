@@ -22,7 +22,7 @@ struct Run<'a> {
     dtype: DType,
     columns: usize,
     task: CaptureTask,
-    /// Whether an op makes indices before, by sorting.
+    /// True if an op makes indices before, by sorting.
     sorts: bool,
 }
 
@@ -92,7 +92,7 @@ struct Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// What `op` makes of one wave is another one, in other places in the candidate.
+    /// `op` makes another wave of one wave, in other places in the candidate.
     fn rearranged(op: &str, change: impl Fn(&mut [f32])) -> Pair<'_> {
         let output = wave(2);
         let mut other = output.clone();

@@ -5,7 +5,7 @@ use crate::support::dump_builder::{Op, Side, Task, Tensor, op};
 use crate::support::runs::{compare, compare_parts};
 use probe::judge::{Cause, RunVerdict};
 
-/// What products of TF32 leave.
+/// Relative error of products in TF32.
 const NOISE: f64 = 3e-4;
 
 fn square(seed: u32) -> Tensor {
@@ -98,7 +98,7 @@ fn flipped_choices_are_counted_and_what_reads_them_is_judged_beyond_them() {
     let reason = &chosen.unwrap().reason;
     assert!(reason.contains("5 of 1024 elements differ; 3 of 512 rows hold different numbers"), "{reason}");
     let notes = &answer.summary.notes;
-    assert!(notes.iter().any(|note| note.contains("rounding has flipped choices")), "{notes:?}");
+    assert!(notes.iter().any(|note| note.contains("rounding flipped choices")), "{notes:?}");
     // More than that was not handed on by three rows.
     let answer = compare(Task::Tensor, &|side| routed(side, 1, false, 0.9));
     assert_eq!(named(&answer).map(|(op, ..)| op), Some("Torch.index_select.0.forward"));
@@ -146,7 +146,7 @@ fn statistics_of_a_product_of_few_rows_show_no_factor() {
 
 #[test]
 fn a_norm_that_parts_by_itself_is_no_factor_of_all_elements() {
-    // What is smaller of what a ReLU hands on is off, behind a normalisation, whose norm is fixed: its error does not show in front. Of all
+    // The smaller values that a ReLU hands on are off, behind a normalisation, whose norm is fixed: its error does not show in front. Of all
     // elements the same factor would be a fault.
     let run = |factor: f64, of_all: bool| {
         compare(Task::Statistics, &|side| {

@@ -8,7 +8,7 @@ use crate::support::runs::{NEVER, chain, compare, module};
 use probe::judge::{Cause, Role, RunVerdict, Verdict};
 use serde_json::json;
 
-/// What follows a NaN; only the first op makes it.
+/// Ops behind a NaN; only the first op makes it.
 fn spreading_nan(side: Side) -> Vec<Op> {
     let spoilt = |seed| {
         let value = Tensor::wave(seed, 16);
@@ -21,7 +21,7 @@ fn spreading_nan(side: Side) -> Vec<Op> {
         op("Torch.sum.0.forward")
             .input(spoilt(4))
             .output(side.pick(Tensor::f32(&[1.5]), Tensor::f32(&[f64::NAN]))),
-        // Of a gradient that a hook saw, nothing is recorded that led to it.
+        // Nothing is recorded that led to a gradient that a hook saw.
         op("Module.fc.Linear.parameters_grad.0").gradient("weight", spoilt(5)),
     ]
 }

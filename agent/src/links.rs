@@ -74,7 +74,7 @@ pub(crate) fn look() {
         return;
     }
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut found = Found { known: known.get_or_insert_default(), entries: Vec::new(), unready: false };
+    let mut found = LinkScan { known: known.get_or_insert_default(), entries: Vec::new(), unready: false };
     // SAFETY: the callback has the signature that is called, and `found` outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(collect), (&raw mut found).cast()) };
     if found.unready {
@@ -98,7 +98,7 @@ fn ever_loaded() -> u64 {
     count
 }
 
-struct Found<'a> {
+struct LinkScan<'a> {
     known: &'a mut Known,
     entries: Vec<Entry>,
     /// True if another thread is currently loading an object.
@@ -107,7 +107,7 @@ struct Found<'a> {
 
 unsafe extern "C" fn collect(info: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
     // SAFETY: `dl_iterate_phdr` passes a description that is valid during the call, and `found` is that of `look`.
-    let (info, found) = unsafe { (&*info, &mut *found.cast::<Found<'_>>()) };
+    let (info, found) = unsafe { (&*info, &mut *found.cast::<LinkScan<'_>>()) };
     let path: &[u8] = if info.dlpi_name.is_null() {
         &[]
     } else {

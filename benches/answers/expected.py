@@ -83,7 +83,7 @@ class Answer:
 
 
 def answer(baseline: Path, marked: Path, steps: list[int], fault: dict[str, Any], level: str) -> Answer:
-    """What to call the fault that the run `marked` has and `baseline` has not; they are equal to the bit otherwise."""
+    """Returns the name of the fault that the run `marked` has and `baseline` has not; they are equal to the bit otherwise."""
     found: list[tuple[int, str]] = []
     for step in steps:
         mine, theirs = table(baseline, step), table(marked, step)
@@ -220,7 +220,9 @@ def mistake(steps: list[int], baseline: Path, edited: Path) -> Answer:
             unequal = values - {str(value) for op in mine for value in op.reads.values()}
             owners = [op for op in [*theirs, *mine] if op.name.startswith("Module.") and unequal & set(map(str, op.reads.values()))]
             around = [first.scope] if first.scope and not owners else []
-            names = [op.name for op in [*block, *owners]] + around
+            # Where a module was called otherwise, several of its functions show it.
+            beside = [op for other in arising(mine, theirs) for op in other if first.scope and op.scope == first.scope]
+            names = [op.name for op in [*block, *owners, *beside]] + around
             return Answer([(step, name) for name in dict.fromkeys(names)], "mistake")
     return Answer([], "hidden")
 

@@ -1,4 +1,4 @@
-"""What a wrong kernel does to one call: to its results, or to what it reads."""
+"""Faults of a kernel in one call: in its results, or in what it reads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fits_memory(t: torch.Tensor) -> bool:
 
 
 def written(op: Any, args: tuple[Any, ...]) -> list[torch.Tensor]:
-    """What an in-place op is about to overwrite."""
+    """Returns what an in-place op is about to overwrite."""
     return [clone(t) for t in tensors(op, args, None)] if is_inplace(op) else []
 
 

@@ -99,6 +99,8 @@ def work(model: str, folder: Path, tools: list[str], small: bool) -> None:
             shutil.rmtree(marked, ignore_errors=True)
             recorded(marked, case, "hash", "probe", **source)
             if case.phase == "mistake":
+                # Arguments of functions are not recorded with modules alone.
+                case.causes = () if case.level == "module" and "argument" in case.causes else case.causes
                 found.append(expected.mistake(case.steps, baseline(case, "hash", "probe"), marked))
             elif case.edit:
                 found.append(
@@ -135,7 +137,7 @@ def work(model: str, folder: Path, tools: list[str], small: bool) -> None:
             if any(not a.names for a in answers):
                 shutil.rmtree(candidate)
                 continue
-        # Of two faults the one in the earlier step comes first; in one step the forward pass does.
+        # The fault in the earlier step comes first; in one step the forward pass does.
         answers.sort(key=lambda a: min((step for step, _ in a.names), default=0))
         row = {
             **case.as_dict(),

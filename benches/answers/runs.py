@@ -45,7 +45,7 @@ class Recorder:
         """They are done; the optimizer's step follows."""
 
     def aside(self) -> AbstractContextManager[None]:
-        """What a kernel calls in here is not recorded."""
+        """Calls of a kernel in here are not recorded."""
         return nullcontext()
 
 
@@ -180,7 +180,7 @@ def train(
 
 
 def forked(run: Callable[[], Any]) -> Any:
-    """What `run` returns, from a process of its own that starts with all that is loaded here."""
+    """Returns what `run` returns, from a process of its own that starts with all that is loaded here."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

@@ -18,7 +18,7 @@ VISIBLE = 5.0
 
 
 def judged(probe: Path, folder: Path, case: dict[str, Any]) -> dict[str, Any]:
-    """What `probe compare` says of one pair."""
+    """The answer of `probe compare` for one pair."""
     with tempfile.TemporaryDirectory() as place:
         report = Path(place) / "report"
         done = subprocess.run(

@@ -1,4 +1,4 @@
-"""What capture costs a training step: pairs of a plain and a recorded step in one process, and the median of their ratios.
+"""Cost of capture for a training step: pairs of a plain and a recorded step in one process, and the median of their ratios.
 
 usage: cost.py {gpt|conv|tiny} LEVEL TASK [--pairs N] [--threads N] [--output DIR] [--idle]
 

@@ -1,4 +1,4 @@
-"""What capture costs on a device, counted: launches per tensor, op and step, for each level and task.
+"""Cost of capture on a device, counted: launches per tensor, op and step, for each level and task.
 
 usage: device.py [--device KIND]
 
@@ -41,7 +41,7 @@ class Launches(TorchDispatchMode):
 
 
 class Tally:
-    """What the recorder has asked of the device."""
+    """Requests of the recorder to the device."""
 
     def __init__(self) -> None:
         self.tensors = 0

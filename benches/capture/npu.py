@@ -1,4 +1,4 @@
-"""What capture gives an NPU to do in a training step, counted on the simulated device, and what the older tool does.
+"""Work that capture gives an NPU in a training step, counted on the simulated device, beside that of the older tool.
 
 usage: npu.py [--model gpt|conv]            the table of this tool; --level and --task choose a row
        npu.py --older LEVEL [--model ...]   a row of the older tool's, where `mindstudio-probe` can be imported: L0, L1 or mix
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# What torch_npu does for a launch is done by the thread that asks for it, so that its time is seen.
+# The thread that asks for a launch does torch_npu's work for it, so that its time is seen.
 os.environ.setdefault("TASK_QUEUE_ENABLE", "0")
 
 import torch
@@ -37,7 +37,7 @@ Counts = dict[str, dict[str, int]]
 
 
 class Counter:
-    """What the simulated device has counted since it was made."""
+    """Counts of the simulated device since it was made."""
 
     def __init__(self) -> None:
         self._device = ctypes.CDLL("libascendcl.so")

@@ -1,4 +1,4 @@
-"""What packing costs the steps it looks at, beyond hashing: a GPT, processor time, plain and packed steps by turns.
+"""Cost of packing for the steps it looks at, beyond hashing: a GPT, processor time, plain and packed steps by turns.
 
 usage: pack.py [--pairs N]
 

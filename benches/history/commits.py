@@ -16,7 +16,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Commit:
-    """What is pushed, and the answer that is right."""
+    """A push, and the answer that is right."""
 
     #: Short, as in a log.
     name: str

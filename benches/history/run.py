@@ -93,7 +93,7 @@ def begin(place: Place, calibrated: list[str]) -> None:
 
 
 def gate(place: Place, runs: list[Path], evidence: list[Path], out: str) -> dict[str, Any]:
-    """What the gate says of the head."""
+    """Returns the answer of the gate for the head."""
     train = f"LOSSES=again.jsonl {shlex.quote(place.python)} train.py"
     arguments = ["gate", "--policy", "probe-gate.toml", "--baseline", "gpt2.probe.json", "--history", "history", "-o", out]
     for path in runs:
@@ -158,7 +158,7 @@ def push(place: Place, commit: Commit, number: int) -> dict[str, Any]:
 
 
 def settle(place: Place, commit: Commit, report: dict[str, Any], runs: list[Path]) -> None:
-    """What passes is merged, the rest is left out; a baseline that is out of date is refreshed."""
+    """Merges what passes and leaves out the rest; a baseline that is out of date is refreshed."""
     if report["state"] == commit.expected == "drift":
         files = [str(path) for path in runs]
         place.run(place.probe, "baseline", "update", "gpt2.probe.json", *files, "--accept", "--reason", commit.name, "--quiet")
@@ -205,7 +205,7 @@ def main() -> int:
     for number, commit in enumerate(COMMITS):
         if not re.search(arguments.only, commit.name):
             # Later commits change what this one has made.
-            # What changes by itself would make the answers on later commits a matter of chance.
+            # Changes that come by themselves would make the answers on later commits a matter of chance.
             if commit.expected == "pass" and commit.edits and commit.kind != "noise":
                 apply(place, commit)
                 place.git("checkout", "--quiet", "--detach", "main", where=place.base)

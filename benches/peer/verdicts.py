@@ -1,4 +1,4 @@
-"""What the existing tool says of the corpus: python verdicts.py [case ...]
+"""Answers of the existing tool for the corpus: python verdicts.py [case ...]
 
 A fault counts as found if the first row that is not `pass` (in `errors only`: that is `error`) belongs to the right operator of the
 right step and rank; a sound pair is right if every row passes. Steps are compared one by one, since the tool takes one at a time.

@@ -1,8 +1,10 @@
-//! What every fuzz target does with its bytes: open them as a tensor file, and read all that opens.
+//! Every fuzz target opens its bytes as a tensor file, and reads all that opens.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use probe_files::map::FileAccess;
 use probe_read::cann::{Chunk, DumpFile};
 use probe_read::tensor_file::{TensorFile, load_single_bytes, open_bytes};
 
@@ -37,6 +39,39 @@ pub fn read_all_of_cann(bytes: &[u8]) {
             Err(error) => assert!(!error.to_string().contains(char::is_control), "{error:?} of {entry:?}"),
         }
     }
+}
+
+/// Reads a part of a dump of probe that holds these files, with its tensors.
+pub fn read_all_of_part(files: &[(&str, &[u8])]) {
+    let root = scratch();
+    let folder = root.join("step0/rank0");
+    _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).expect("a temporary folder");
+    for (name, bytes) in files {
+        fs::write(folder.join(name), bytes).expect("a temporary file");
+    }
+    let Ok(dump) = probe_read::open(&root, FileAccess::Map) else { return };
+    for key in &dump.parts {
+        let Ok(part) = dump.reader.read(key) else { continue };
+        let records = part.ops.iter().flat_map(|op| &op.slots).filter_map(|slot| slot.value.tensor());
+        for tensor in records.filter_map(|record| part.store.load(record.data.as_deref()?).ok()) {
+            touch(&tensor);
+        }
+    }
+}
+
+/// Makes a page of a result.
+pub fn page_of(bytes: &[u8]) {
+    let root = scratch();
+    fs::create_dir_all(&root).expect("a temporary folder");
+    let result = root.join("result.parquet");
+    fs::write(&result, bytes).expect("a temporary file");
+    _ = probe_report::html::from_parquet(&result, &root.join("result.html"));
+}
+
+/// A folder of this process.
+fn scratch() -> PathBuf {
+    std::env::temp_dir().join(format!("probe-fuzz-{}", std::process::id()))
 }
 
 fn touch(tensor: &probe_dump::TensorData) {

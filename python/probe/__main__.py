@@ -13,8 +13,8 @@ def main() -> None:
 
         sys.exit(doctor.main(sys.argv[2:]))
 
-    if sys.argv[1:2] in (["replay"], ["verify"], ["check-ops"]):
-        # What runs torch's functions lives in this interpreter too.
+    if sys.argv[1:2] in (["replay"], ["verify"], ["check-ops"], ["invariant"]):
+        # Commands that run torch's functions live in this interpreter too.
         from probe.replay import command
 
         sys.exit(command.main(sys.argv[1], sys.argv[2:]))

@@ -98,7 +98,7 @@ def _form(arguments: list[str]) -> tuple[list[str], bool]:
 
 
 def _autoload(reason: str) -> str:
-    """What to do where torch fails because an extension of it does."""
+    """Returns what to do where torch fails because an extension of it does."""
     if "autoload" not in reason.lower() and "backend extension" not in reason:
         return ""
     return "; source set_env.sh of CANN, or export TORCH_DEVICE_BACKEND_AUTOLOAD=0 where there is no NPU"
@@ -175,7 +175,7 @@ def _measures(torch: Any, device: Any) -> str:
 
 
 def _streams(torch: Any, device: Any) -> str:
-    """What one stream computes and another reads."""
+    """Computes on one stream and reads on another."""
     if device.type == "cpu":
         return "none on the host"
     accelerator = getattr(torch, device.type)

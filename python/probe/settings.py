@@ -23,6 +23,8 @@ TASKS = ("statistics", "sketch", "hash", "tensor")
 SLOTS = ("input", "output")
 #: Steps that stay: all, those in which a value becomes NaN or infinite, the one that an exception ends.
 KEEPS = ("all", "non-finite", "exception")
+#: Values that `inject` replaces: what a call reads, the gradients that arrive at its results, and what it returns.
+REPLACED = ("inputs", "gradients", "results")
 #: Sources that may end an iteration automatically; any other text names a function or a module.
 STEP_ON = ("optimizer", "model", "program")
 
@@ -104,6 +106,16 @@ class Settings:
     keep: str = "all"
     #: Most steps that stay, unless all do; the recording ends with the last. None: no limit.
     keep_steps: int | None = 1
+    #: Dump whose values take the place of the run's own, which is then a different run. None: nothing is replaced.
+    inject: str | None = None
+    #: Calls, or modules with what runs in them, whose values are replaced; an empty list means all.
+    inject_at: tuple[Pattern, ...] = ()
+    #: Values that are replaced, a subset of `REPLACED`.
+    replace: tuple[str, ...] = ("inputs",)
+    #: True if what ops read is held against what ops have written.
+    recheck: bool = False
+    #: True if memory that torch gives out unwritten is filled with NaN.
+    poison: bool = False
     #: True if the line at the end of the recording is left out.
     quiet: bool = False
     #: Rank of this process if neither the environment nor torch.distributed knows it.
@@ -169,7 +181,7 @@ class Settings:
             value = getattr(self, key)
             if isinstance(value, Steps):
                 plain[key] = str(value)
-            elif key in ("include", "exclude", "tensors"):
+            elif key in ("include", "exclude", "tensors", "inject_at"):
                 plain[key] = [_plain_pattern(pattern) for pattern in value]
             elif key == "slices":
                 plain[key] = [asdict(rule) for rule in value]
@@ -373,6 +385,11 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "fused": _flag,
     "stacks": _flag,
     "perturb": _seed,
+    "inject": _file,
+    "inject_at": _patterns,
+    "replace": _words(REPLACED),
+    "recheck": _flag,
+    "poison": _flag,
     "control": _file,
     "keep": _word(KEEPS),
     "keep_steps": _keep_steps,

@@ -52,6 +52,9 @@ class Outcome:
     keeping: Keeping | None = None
     #: Description of the requested changes to the run, if any.
     perturbed: str | None = None
+    injected: str | None = None
+    #: Result of the checks of memory, if they were requested.
+    integrity: str | None = None
 
     def lines(self) -> Iterator[str]:
         """Yields the messages, one line each."""
@@ -67,8 +70,11 @@ class Outcome:
             yield self._recorded(folders)
         if self.unmeasured:
             yield self._unmeasured()
-        if self.perturbed is not None:
-            yield f"this was not an ordinary run: {self.perturbed}; it shows noise, for probe compare --noise and probe calibrate"
+        for change in (self.perturbed, self.injected):
+            if change is not None:
+                yield f"this was not an ordinary run: {change}"
+        if self.integrity is not None:
+            yield self.integrity
         late = self.settings.steps.beyond(self.reached + self._folder(self.reached).is_dir())
         if self.keeping is not None and self.keeping.full:
             # The recording has ended with what it was to find.

@@ -9,7 +9,7 @@ use probe::measure;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::cuda::{self, Found, Place};
+use crate::cuda::{self, FromKernel, Place};
 use crate::interrupt;
 use crate::measure::{Meter, SMALL};
 use crate::token::{Token, Waiting};
@@ -18,10 +18,10 @@ use crate::token::{Token, Waiting};
 /// least, greatest, mean, norm, how far sums may be off, and the sketch's lanes as little-endian f32.
 type Row<'py> = (u8, [u64; 6], [Option<f64>; 4], Option<[i64; 2]>, Option<f64>, Option<Bound<'py, PyBytes>>);
 
-/// What comes from a device for one tensor.
+/// Answer of a device for one tensor.
 #[derive(FromPyObject)]
 enum Answer<'py> {
-    /// Of a small one, in row-major order.
+    /// The elements of a small one, in row-major order.
     Elements(Bound<'py, PyBytes>),
     Numbers(Row<'py>),
     /// Why there is nothing.
@@ -31,7 +31,7 @@ enum Answer<'py> {
 /// The remark on a tensor whose numbers did not arrive.
 pub(crate) const LOST: &str = "not fetched from the device";
 
-/// What is known of a tensor that was on a device.
+/// Numbers and elements of a tensor that was on a device.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     pub(crate) observation: Arc<Observation>,
@@ -94,10 +94,12 @@ fn of_kernel(py: Python<'_>, meter: &Meter, places: Vec<(&Token, Place)>) {
     }
     for (token, found) in tokens.into_iter().zip(cuda::fetch(py, &places)) {
         token.keep(found.and_then(|found| match found {
-            Found::Numbers(observation) => {
+            FromKernel::Numbers(observation) => {
                 Ok(Fetched { observation: Arc::from(observation), bytes: None, elements: Mutex::default() })
             }
-            Found::Elements(bytes) => measured(py, meter, &bytes, token, None).ok_or_else(|| LOST.into()),
+            FromKernel::Elements(bytes) => {
+                measured(py, meter, &bytes, token, None).ok_or_else(|| LOST.into())
+            }
         }));
     }
 }

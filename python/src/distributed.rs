@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use probe::compare::{Asked, Quiet};
+use probe::compare::{CompareRequest, Quiet};
 use probe::report::{Format, json};
 use probe::shard::{self, Plan, Shard};
 use probe::store::{Stage, StageOptions, Stores};
@@ -47,12 +47,10 @@ pub(crate) fn plan(
     options: &str,
     seen: Vec<(PathBuf, PathBuf)>,
 ) -> PyResult<(String, usize, usize, u64)> {
-    let asked: Asked = serde_json::from_str(options).map_err(misused)?;
-    asked.numbers().map_err(misused)?;
-    asked.level().map_err(misused)?;
+    let request: CompareRequest = serde_json::from_str(options).map_err(misused)?;
     let stage = Stage::new(stores(), StageOptions::default());
     let mut stage = seen.into_iter().fold(stage, |stage, (name, place)| stage.with_copy(name, place));
-    let planned = py.detach(|| shard::plan_staged(&mut stage, &baseline, &candidate, &run, &asked));
+    let planned = py.detach(|| shard::plan_staged(&mut stage, &baseline, &candidate, &run, &request));
     let (made, path) = planned.map_err(failed)?;
     Ok((path.display().to_string(), made.groups(), made.parts(), made.bytes()))
 }

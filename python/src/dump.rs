@@ -43,7 +43,7 @@ impl Dump {
         self.0.parts.iter().map(|key| (key.step, key.rank.number())).collect()
     }
 
-    /// What could not be read at all, a line each.
+    /// Things that could not be read at all, a line each.
     #[getter]
     fn faults(&self) -> Vec<String> {
         self.0.faults.iter().map(ToString::to_string).collect()
@@ -76,7 +76,7 @@ impl Part {
         &self.0.level
     }
 
-    /// What of this part could not be read, a line each.
+    /// Things of this part that could not be read, a line each.
     #[getter]
     fn faults(&self) -> Vec<String> {
         self.0.faults.iter().map(ToString::to_string).collect()

@@ -8,7 +8,7 @@ use probe::rollout::write;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 
-/// Of a sample: its name, number of tokens, padding, and version of the weights.
+/// A sample: its name, number of tokens, padding, and version of the weights.
 type Described = (String, usize, Option<u32>, Option<i64>);
 
 /// Columns with 4 bytes a token, and one a mask.

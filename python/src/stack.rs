@@ -25,7 +25,7 @@ pub(crate) struct Place {
 
 /// The place of one call, and the frame of the checkpointed region it is in.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct LocatedCall {
     pub(crate) place: Arc<Place>,
     /// Number of the place, from 0, for the whole run.
     pub(crate) id: usize,
@@ -117,7 +117,7 @@ impl Stacks {
     }
 
     /// Returns the place of the current call.
-    pub(crate) fn here(&mut self, py: Python<'_>) -> PyResult<Found> {
+    pub(crate) fn here(&mut self, py: Python<'_>) -> PyResult<LocatedCall> {
         let mut next = Frames::current(py);
         let mut hash = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835_u128;
         let mut checkpoint = None;
@@ -146,13 +146,13 @@ impl Stacks {
             next = self.frames.back(&frame)?;
         }
         if let Some((id, place)) = self.places.get(&hash) {
-            return Ok(Found { place: Arc::clone(place), id: *id, checkpoint, own });
+            return Ok(LocatedCall { place: Arc::clone(place), id: *id, checkpoint, own });
         }
         let place = Arc::new(self.read(py)?);
         let id = self.by_id.len();
         self.by_id.push(Arc::clone(&place));
         self.places.insert(hash, (id, Arc::clone(&place)));
-        Ok(Found { place, id, checkpoint, own })
+        Ok(LocatedCall { place, id, checkpoint, own })
     }
 
     /// Returns the frames of a place that was found before.

@@ -1,4 +1,4 @@
-//! What stands for tensors on a device, from the call that holds them until their numbers have been fetched.
+//! Tokens stand for tensors on a device, from the call that holds them until their numbers have been fetched.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -17,23 +17,23 @@ use crate::tape::Tape;
 /// A place where data was written, or why it was not.
 pub(crate) type Written = (Option<DataLocation>, Option<String>);
 
-/// What is to be fetched of a tensor.
+/// A tensor that is still to be fetched.
 #[derive(Debug)]
 pub(crate) enum Waiting {
-    /// What `probe.recorder.device.Device` gave.
+    /// An object that `probe.recorder.device.Device` gave.
     Object(Py<PyAny>),
     /// Where the kernel writes.
     Place(Place),
 }
 
-/// What a device gave in place of the numbers of a tensor, for all slots that hold it.
+/// A device gives it in place of the numbers of a tensor, for all slots that hold the tensor.
 #[derive(Debug)]
 pub(crate) struct Token {
     /// From when the device was asked until it is fetched.
     waiting: Mutex<Option<Waiting>>,
     /// The type of the elements, for those that are fetched and measured here.
     pub(crate) dtype: Option<DType>,
-    /// Whether the data is written.
+    /// True if the data is written.
     pub(crate) with_data: bool,
     /// Bytes that wait on the device beside the numbers.
     held: OnceLock<usize>,
@@ -101,7 +101,7 @@ impl Token {
         _ = self.fetched.set(fetched);
     }
 
-    /// What was fetched, or why nothing was.
+    /// The fetched numbers, or the reason why there are none.
     pub(crate) fn fetched(&self) -> Result<&Fetched, &str> {
         self.fetched.get().map_or(Err(LOST), |fetched| fetched.as_ref().map_err(String::as_str))
     }

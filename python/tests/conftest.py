@@ -1,4 +1,4 @@
-"""What the tests share: a stand-in for the recorder, and programs that run below the bootstrap as `probe capture` runs them."""
+"""Shared parts of the tests: a stand-in for the recorder, and programs that run below the bootstrap as `probe capture` runs them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOOTSTRAP = PACKAGE / "_bootstrap"
 
 
 class Log:
-    """What was asked of the stand-in, in order."""
+    """Calls of the stand-in, in order."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -66,7 +66,7 @@ def recorder(log: Log, monkeypatch: pytest.MonkeyPatch) -> Iterator[Log]:
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[[], str]:
-    """What was printed to standard error since the last call, with nothing left unsaid because it was said before."""
+    """Returns what was printed to standard error since the last call, with nothing left unsaid because it was said before."""
     from probe import messages
 
     monkeypatch.setattr(messages, "_said", set())

@@ -13,7 +13,7 @@ from typing import Any
 
 
 class Session:
-    """What `probe.launch` and `probe.dropin` expect of a recorder."""
+    """The interface that `probe.launch` and `probe.dropin` expect of a recorder."""
 
     def __init__(self, settings: Any) -> None:
         self.settings = settings

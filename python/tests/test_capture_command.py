@@ -62,7 +62,7 @@ def executable(path: Path, text: str) -> Path:
 def test_the_settings_reach_the_program(tmp_path: Path) -> None:
     (tmp_path / "probe.toml").write_text("level = 'op'")
     options = ["--config", "probe.toml", "--steps", "10,20", "--ranks", "0-3", "--task", "hash", "--level", "api", "-o", "dump"]
-    options += ["--include", "conv1", "--include", "torch.relu", "--exclude", "fc", "--max-bytes", "2GB", "--perturb"]
+    options += ["--include", "conv1", "--include", "torch.relu", "--exclude", "fc", "--max-bytes", "2GB", "--perturb", "--recheck", "--poison"]
     done = capture(*options, "--", sys.executable, "-c", SHOW, "--steps", "-tp", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     order, path, arguments = json.loads(done.stdout)
@@ -76,6 +76,8 @@ def test_the_settings_reach_the_program(tmp_path: Path) -> None:
         "exclude": ["fc"],
         "max_bytes": "2GB",
         "perturb": 0,
+        "recheck": True,
+        "poison": True,
     }
     assert order["config"] == str(tmp_path / "probe.toml") and order["directory"] == str(tmp_path)
     assert path.split(os.pathsep) == [str(PACKAGE / "_bootstrap"), str(PACKAGE.parent), str(HERE)]
@@ -154,7 +156,7 @@ def test_a_mistake_is_said_before_the_program_runs(tmp_path: Path, text: str, op
 
 
 def _dump(folder: Path) -> dict[Path, bytes]:
-    """What stands for the dump of another run."""
+    """Stands for the dump of another run."""
     (folder / "step0" / "rank0").mkdir(parents=True)
     manifest = {
         "format": "probe dump", "format_version": 1, "tool": {"name": "probe", "version": "0"}, "world_size": 1, "level": "mix",

@@ -29,7 +29,7 @@ def capture(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_service_is_recorded_on_request(tmp_path: Path) -> None:
-    # What the file holds when the program starts is no request.
+    # The content of the file when the program starts is no request.
     (tmp_path / "record").write_text("5")
     done = capture(tmp_path, "--step-on", "model", "--control", "record")
     assert done.returncode == 0, done.stderr

@@ -77,14 +77,14 @@ def device() -> Device:
 
 
 def measured(device: Device, tensor: Any) -> Any:
-    """Of a tensor that nothing else is measured with."""
+    """Returns the numbers of a tensor that is measured alone."""
     (row,) = device.fetch([device.measure(tensor)])
     assert row is not None
     return row
 
 
 def one(found: Any) -> Any:
-    """What was found of one tensor."""
+    """Numbers of one tensor."""
     (only,) = found
     return only
 
@@ -101,7 +101,7 @@ def as_numpy(tensor: Any) -> Any:
 
 
 def is_unknown(row: Any, known: dict[str, str], dtype: Any) -> bool:
-    """Whether squares of numbers like these are beyond what binary32 holds, or nearly."""
+    """Returns true if squares of numbers like these are beyond what binary32 holds, or nearly."""
     if dtype in (torch.float64, torch.complex128):
         return not 1e-140 < float(known["norm"]) < 1e150
     scaled = float(known["norm"]) / math.sqrt(row[1][0]) * (2.0**28 if dtype in (torch.float32, torch.bfloat16) else 1.0)
@@ -116,7 +116,7 @@ def assert_statistics(row: Any, counts: dict[str, int], known: dict[str, str] | 
         return
     limits = [known["min"], known["max"]]
     if kind == 0:
-        # What zeros stand in for hides an extreme beside it; of sentinels the least number is known.
+        # A sentinel that zeros stand in for hides an extreme beside it; the least number of sentinels is known.
         hidden = counts["elements"] - sum(counts[key] for key in COUNTS[2:]) < counts["elements"]
         wide = 1e-6 if dtype is torch.complex64 else WIDE
         for found, limit in zip(floats[:2], limits):
@@ -422,7 +422,7 @@ def test_copies_and_numbers_come_in_the_order_of_their_tokens(device: Device) ->
     tensors = [torch.full((3,), float(n)) for n in range(9)]
     tokens = [one(device.copy([tensor]) if n % 2 else device.observe([tensor])) for n, tensor in enumerate(tensors)]
     for tensor in tensors:
-        # What was copied is what the tensor was then.
+        # The copy is the tensor as it was then.
         tensor.fill_(-1.0)
     for n, found in enumerate(device.fetch(tokens)):
         if n % 2:

@@ -78,7 +78,7 @@ def test_groups_that_were_fetched_take_no_more() -> None:
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations of the device are seen by modes."""
     monkeypatch.setattr(device_module, "Undisturbed", torch.no_grad)
-    # What brings results to the host is counted elsewhere.
+    # Copies of results to the host are counted elsewhere.
     monkeypatch.setattr(device_module, "fetched", outside_of_modes(device_module.fetched))
 
 

@@ -206,7 +206,7 @@ def test_the_command_has_the_exit_code_and_a_driver_that_ended_is_taken_up(how: 
     assert "first divergence: step 0, ranks 1, 3, 5" in second.stdout
     report = json.loads((run / "report.json").read_text())
     assert report["counts"]["parts"] == ranks
-    # What was finished before was left as it is.
+    # Steps that were finished before are left as they are.
     assert all(path.stat().st_mtime_ns == written for path, written in done.items())
     assert len(list(run.glob("*/*/*/part.json"))) > len(done)
 

@@ -163,7 +163,8 @@ def test_lists_take_torch_names_and_paths_with_the_models_variable(config: Confi
         ({"dump_enable": "on"}, "dump_enable: 'on' is neither true nor false"),
         ({"task": "nan_check", "nan_check": {"overflow_nums": 0}}, "nan_check.overflow_nums: 0 is not a number of steps to keep"),
         ({"statistics": {"overflow_nums": 1}}, "unknown key statistics.'overflow_nums'"),
-        ({"load": {"path": "x"}}, "load: "),
+        ({"load": {"path": "x"}}, "load: {'path': 'x'} names no dump (path) or no modules"),
+        ({"load": {"path": "x", "modules": ["fc"], "step": 3}}, "load.step: 3 is not supported: values come from the same step"),
         ({"statistics": {"slice": [{"dim": 0}]}}, "slices: {'dim': 0} is not a rule of four whole numbers"),
         ({"statistics": {"request_id": 3}}, "statistics.request_id: 3 is not the name"),
         ({"tensor": {"bench_path": "a"}, "task": "tensor"}, "tensor.bench_path: 'a' is not supported: saving only what differs"),
@@ -226,6 +227,11 @@ def test_every_key_of_the_older_tool_is_known() -> None:
     cases = Path(__file__).read_text()
     for key in (*config_json._COMMON, *config_json._BLOCK, *config_json._TASKS_MAPPED, *config_json._TASKS_REFUSED):
         assert f'"{key}"' in cases, key
+
+
+def test_loaded_modules_read_a_dump(config: Config) -> None:
+    settings = config({"level": "L0", "load": {"path": "/dump", "modules": ["Module.fc.Linear.forward.0"], "dump_after_load": True}})
+    assert settings.inject == "/dump" and [str(name) for name in settings.inject_at] == ["Module.fc.Linear.forward.0"]
 
 
 def test_arguments_of_the_constructor_win(config: Config) -> None:

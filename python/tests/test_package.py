@@ -1,4 +1,4 @@
-"""What importing the package costs, and what it offers."""
+"""The cost of importing the package, and its names."""
 
 from __future__ import annotations
 

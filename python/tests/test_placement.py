@@ -30,7 +30,7 @@ def test_a_node_tells_the_files_of_its_ranks_and_the_content_of_manifests(tmp_pa
 
 
 def _placed(tmp_path: Path, seen: dict[str, dict[str, range]]) -> placement.Placement:
-    """Of each dump, what each node has."""
+    """Returns what each node has of each dump."""
     dumps: dict[str, dict[str, placement.Listing]] = {}
     for dump, nodes in seen.items():
         for node, ranks in nodes.items():

@@ -39,6 +39,11 @@ VALUES: dict[str, tuple[str, Any]] = {
     "keep": ('"non-finite"', "non-finite"),
     "keep_steps": ("3", 3),
     "perturb": ("7", 7),
+    "inject": ('"/tmp/dump"', "/tmp/dump"),
+    "inject_at": ('["layers.1"]', (Pattern("layers.1"),)),
+    "replace": ('["results"]', ("results",)),
+    "recheck": ("true", True),
+    "poison": ("true", True),
     "quiet": ("true", True),
     "rank": ("3", 3),
 }

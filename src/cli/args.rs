@@ -22,7 +22,7 @@ use super::plan::PlanArgs;
 use super::report::ReportArgs;
 use super::rollout::RolloutArgs;
 use super::weights::WeightsArgs;
-use crate::dump::{LevelFilter, NumberSet};
+use crate::dump::NumberSet;
 use crate::report::Format;
 use crate::report::config::ConfigFormat;
 use crate::report::rollout::RolloutFormat;
@@ -38,7 +38,7 @@ Examples:
   probe capture --steps 0-2 -o gpu_dump -- python train.py    record a run
   probe compare gpu_dump npu_dump                             compare two
   probe calibrate gpu_dump gpu_dump_2 -o noise.toml           measure noise
-  probe inspect gpu_dump --op '*gelu*'                        look into one
+  probe inspect gpu_dump --op '*gelu*'                        show its content
   probe convert kernel_dump -o npu_dump                       convert to another format
   probe config-check gpu.zip npu.zip                          compare set-ups
   probe rollout train_data_step1.jsonl                        compare log-probabilities
@@ -84,10 +84,9 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
         "MiB" => 1 << 20,
         "G" | "GB" => 1_000_000_000,
         "GiB" => 1 << 30,
-        other => return Err(format!("`{other}` is not a unit of bytes: KB, KiB, MB, MiB, GB or GiB")),
+        other => return Err(format!("unknown unit `{other}`; use KB, KiB, MB, MiB, GB or GiB")),
     };
-    let number: u64 =
-        digits.parse().map_err(|_| "a whole number and a unit are needed, as in 64MB".to_owned())?;
+    let number: u64 = digits.parse().map_err(|_| "expected a size such as 64MB".to_owned())?;
     number.checked_mul(unit).ok_or_else(|| "more bytes than can be counted".to_owned())
 }
 
@@ -98,11 +97,6 @@ pub(super) fn numbers(text: &str) -> Result<String, String> {
     }
     let set: Result<NumberSet, _> = text.replace('|', ",").parse();
     set.map(|_| text.to_owned()).map_err(|error| error.to_string())
-}
-
-pub(super) fn level() -> impl TypedValueParser<Value = LevelFilter> {
-    PossibleValuesParser::new(LevelFilter::ALL.map(LevelFilter::name))
-        .map(|word| LevelFilter::ALL.into_iter().find(|level| level.name() == word).unwrap_or_default())
 }
 
 pub(super) fn format() -> impl TypedValueParser<Value = Format> {
@@ -173,12 +167,32 @@ mod tests {
         ] {
             let cli = Cli::try_parse_from(with_long_names(line.split(' ').map(OsString::from))).unwrap();
             let Command::Compare(args) = cli.command else { panic!("compare") };
-            assert_eq!(args.sides(), Some([&PathBuf::from("a"), &PathBuf::from("b")]), "{line}");
+            assert_eq!(args.sides.paths().unwrap(), [&PathBuf::from("a"), &PathBuf::from("b")], "{line}");
         }
         for line in ["", " a", " a b c", " -b a", " a -c b", " a b -b c"] {
             let line = format!("probe compare{line}");
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
         }
+    }
+
+    #[test]
+    fn a_plan_takes_no_option_of_the_comparison() {
+        let command = Cli::command();
+        let compare = command.find_subcommand("compare").unwrap();
+        let request = compare.get_groups().find(|group| group.get_id() == "CompareRequest").unwrap();
+        assert!(request.get_args().count() > 10);
+        for id in request.get_args() {
+            let option = compare.get_arguments().find(|option| option.get_id() == id).unwrap();
+            let name = format!("--{}", option.get_long().unwrap());
+            let value = match &*name {
+                "--level" => Some("module"),
+                _ => option.get_action().takes_values().then_some("1"),
+            };
+            let line = ["probe", "compare", "--plan", "plan.json", "--shard", "1/2", &name];
+            let error = Cli::try_parse_from(line.into_iter().chain(value)).unwrap_err();
+            assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{name}");
+        }
+        assert!(Cli::try_parse_from(["probe", "compare", "--plan", "plan.json", "--shard", "1/2"]).is_ok());
     }
 
     #[test]

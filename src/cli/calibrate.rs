@@ -14,16 +14,15 @@ use super::progress::Bar;
 use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::cli::commands::CommandReport;
-use crate::compare::{Calibration, CompareOptions, Progress, Quiet, calibrate};
+use crate::compare::{Calibration, CompareOptions, CompareRequest, Progress, Quiet, calibrate};
 use crate::dump::NumberSet;
 use crate::files::Draft;
-use crate::files::map::FileAccess;
 use crate::store::{Address, Selection, Stores};
 
-/// Measure how much runs of one program differ, as floors for `probe compare --noise`.
+/// Measure how much repeated runs of one program differ, as noise floors for `probe compare --noise`.
 ///
 /// BASELINE and each NOISE are dumps of the same program on the same data: run twice, on two machines of the same kind, or with
-/// `probe capture --perturb`. The file names each function with its noise; it can be read and changed.
+/// `probe capture --perturb`. The file lists the noise of each function and can be edited.
 ///
 /// Exit codes: 0 done, 2 failed or misused, 3 something could not be read.
 #[derive(Debug, Args)]
@@ -37,11 +36,11 @@ pub(super) struct CalibrateArgs {
     #[arg(value_name = "BASELINE")]
     pub(super) baseline: PathBuf,
 
-    /// Further runs of it.
+    /// Repeated runs of it.
     #[arg(value_name = "NOISE", required = true)]
     pub(super) noise: Vec<PathBuf>,
 
-    /// The file to write.
+    /// Output file.
     #[arg(short, long, default_value = "noise.toml", value_name = "FILE")]
     pub(super) output: PathBuf,
 
@@ -53,7 +52,7 @@ pub(super) struct CalibrateArgs {
     #[arg(long, value_name = "RANKS")]
     pub(super) rank: Option<NumberSet>,
 
-    /// Threads to use [default: one for each processor].
+    /// Threads to use [default: one per processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) threads: Option<u16>,
 
@@ -64,11 +63,11 @@ pub(super) struct CalibrateArgs {
     #[command(flatten)]
     pub(super) scratch: Scratch,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 
-    /// Print nothing, and no progress.
+    /// Print nothing, not even progress.
     #[arg(short, long)]
     pub(super) quiet: bool,
 }
@@ -91,9 +90,12 @@ pub(super) fn run(args: &CalibrateArgs, stores: &dyn Stores) -> anyhow::Result<E
     let of_noise = Selection { or_all: true, ..selection.clone() };
     let noise = args.noise.iter().map(|path| stage.dump(path, &of_noise)).collect::<Result<Vec<_>, _>>()?;
     let options = CompareOptions {
-        steps: selection.steps,
-        ranks: selection.ranks,
-        access: if args.no_mmap { FileAccess::Read } else { FileAccess::Map },
+        request: CompareRequest {
+            steps: args.step.clone(),
+            ranks: args.rank.clone(),
+            no_mmap: args.no_mmap,
+            ..CompareRequest::default()
+        },
         copies: stage.copies().clone(),
         ..CompareOptions::default()
     };

@@ -15,9 +15,9 @@ use super::{Exit, terminal};
 use crate::capture::{self, Existing};
 use crate::dump::native::RUNTIME_FOLDER;
 
-/// Run a program and record what every torch op in it reads and writes; the program is not changed.
+/// Run a program and record the inputs and outputs of every torch op; the program itself is not changed.
 ///
-/// Each optimizer step ends an iteration, unless --step-on says otherwise. Every option is also a key of the --config file, and overrides it.
+/// Each optimizer step ends an iteration, unless --step-on says otherwise. Every option is also a key of the --config file; options override the file.
 ///
 /// The exit code is the program's own; 2 if it could not be started.
 #[derive(Debug, Args)]
@@ -27,6 +27,8 @@ Examples:
   probe capture --ranks 0 --task tensor -- torchrun train.py
   probe capture --include 'layers.3.*' --level op -- python train.py
   probe capture --perturb -o gpu_noise -- python train.py
+  probe capture --inject gpu_dump --at layers.3.mlp -o npu_alone -- python train.py
+  probe capture --recheck --poison --steps 0 -- python train.py
   probe capture --step-on model --control record -o dump -- python serve.py
   probe capture --runtime acl --steps 10 -o npu_dump -- python train.py
   probe capture --runtime acl --step-on aclnnApplyAdamWV2 -- ./train
@@ -48,8 +50,8 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "STEPS", value_parser = numbers)]
     pub(super) steps: Option<String>,
 
-    /// Where iterations end: at the steps of the `optimizer`, calls of the `model`, calls of `probe.step()` in the `program`
-    /// alone, or at calls of a function or a module of that name [default: optimizer]. With --runtime also the launch of an operator
+    /// End of an iteration: steps of the `optimizer`, calls of the `model`, only calls of `probe.step()` (`program`), or calls of
+    /// the function or module of this name [default: optimizer]. With --runtime, also launches of the operator of this name
     /// (`aclnnApplyAdamWV2`).
     #[arg(long, value_name = "WHAT")]
     pub(super) step_on: Option<String>,
@@ -58,32 +60,32 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["steps", "runtime"])]
     pub(super) control: Option<PathBuf>,
 
-    /// Ranks that record, such as 0 or 0-7 [default: all].
+    /// Ranks to record, such as 0 or 0-7 [default: all].
     #[arg(long, value_name = "RANKS", value_parser = numbers)]
     pub(super) ranks: Option<String>,
 
-    /// What counts as an op: a call of a module, of a torch function, both (mix), or each op that torch dispatches [default: mix].
+    /// Kinds of op to record: module calls, torch functions, both (mix), or dispatcher ops [default: mix].
     #[arg(long, value_parser = ["module", "api", "mix", "op", "save"])]
     pub(super) level: Option<String>,
 
-    /// What is recorded of a tensor [default: sketch].
+    /// Data to record of each tensor [default: sketch].
     #[arg(long, value_parser = ["statistics", "sketch", "hash", "tensor"])]
     pub(super) task: Option<String>,
 
-    /// Record only this op or module, and what runs inside it (`*` matches anything); may be given several times.
+    /// Record only this op or module and everything that runs inside it (`*` matches anything); repeatable.
     #[arg(long, value_name = "NAME")]
     pub(super) include: Vec<String>,
 
-    /// Leave out this op or module, and what runs inside it; may be given several times.
+    /// Leave out this op or module and everything that runs inside it; repeatable.
     #[arg(long, value_name = "NAME")]
     pub(super) exclude: Vec<String>,
 
-    /// Tensor data that a step of one rank may store, such as 2GB; tensors beyond it are recorded as a sketch.
+    /// Limit on the tensor data of one step and rank, such as 2GB; beyond it, tensors are recorded as sketches.
     #[arg(long, value_name = "SIZE")]
     pub(super) max_bytes: Option<String>,
 
-    /// Record below Python, in any program on CANN, instead of torch ops: every aclnn operator that is launched (`acl`); with --level,
-    /// in addition to them, in DUMP/runtime. Or the dumps that CANN itself writes, as its files (`acl-dump`), also in graphs.
+    /// Record below Python, in any program on CANN: `acl` records every aclnn operator that is launched, instead of torch ops, or with
+    /// --level in addition to them, in DUMP/runtime; `acl-dump` collects the dump files that CANN itself writes, also of graphs.
     #[arg(long, value_enum, value_name = "RUNTIME")]
     pub(super) runtime: Option<Runtime>,
 
@@ -99,12 +101,33 @@ pub(super) struct CaptureArgs {
     #[arg(long, requires = "runtime", value_name = "SIZE", value_parser = size)]
     pub(super) graph_memory: Option<u64>,
 
-    /// Change the run: move weights and inputs by one rounding, at random, so that the dump shows the effect of rounding
+    /// Change the run: perturb weights and inputs by one rounding error, at random, so that the dump shows the effect of rounding
     /// (`probe compare --noise`).
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0", value_parser = clap::value_parser!(u32).range(..1 << 31))]
     pub(super) perturb: Option<u32>,
 
-    /// Do not print a summary of what was recorded.
+    /// Change the run: give ops the values that DUMP recorded (with --task tensor) in place of their own, so that each shows its own
+    /// error alone.
+    #[arg(long, value_name = "DUMP", conflicts_with_all = ["runtime", "control", "perturb"])]
+    pub(super) inject: Option<PathBuf>,
+
+    /// With --inject: replace values of this op, or of what runs inside this module; repeatable [default: all].
+    #[arg(long, value_name = "NAME", requires = "inject")]
+    pub(super) at: Vec<String>,
+
+    /// With --inject: values to replace, of `inputs`, `gradients` (those that arrive at results) and `results` [default: inputs].
+    #[arg(long, value_name = "WHAT", requires = "inject", value_delimiter = ',', value_parser = ["inputs", "gradients", "results"])]
+    pub(super) replace: Vec<String>,
+
+    /// Hold what ops read against what ops have written there, and name the writer and the reader where memory has changed in between.
+    #[arg(long)]
+    pub(super) recheck: bool,
+
+    /// Fill memory that torch hands out unwritten with NaN, and name who reads it.
+    #[arg(long)]
+    pub(super) poison: bool,
+
+    /// Do not print the summary.
     #[arg(short, long)]
     pub(super) quiet: bool,
 
@@ -113,7 +136,7 @@ pub(super) struct CaptureArgs {
     pub(super) command: Vec<OsString>,
 }
 
-/// What is recorded below Python.
+/// Ways to record below Python.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Runtime {
     /// Launches of operators.
@@ -157,10 +180,12 @@ fn check(args: &CaptureArgs) -> anyhow::Result<()> {
         ("--graph-memory", args.graph_memory.is_some()),
         ("--max-bytes", args.max_bytes.is_some()),
         ("--perturb", args.perturb.is_some()),
+        ("--recheck", args.recheck),
+        ("--poison", args.poison),
     ];
     match without.into_iter().find(|(_, given)| *given) {
         Some((option, _)) => {
-            bail!("--runtime acl-dump: CANN dumps whole tensors and nothing else; {option} does not apply")
+            bail!("--runtime acl-dump: CANN dumps only whole tensors; {option} does not apply")
         }
         None => Ok(()),
     }
@@ -305,6 +330,15 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
     set("task", args.task.clone().map(Value::from));
     set("max_bytes", args.max_bytes.clone().map(Value::from));
     set("perturb", args.perturb.map(Value::from));
+    let inject = args.inject.as_deref().map(std::path::absolute).transpose()?;
+    if let Some(dump) = &inject {
+        fs::metadata(dump).with_context(|| format!("{} (--inject)", dump.display()))?;
+    }
+    set("inject", inject.as_deref().map(text).transpose()?.map(Value::from));
+    set("inject_at", Some(&args.at).filter(|names| !names.is_empty()).map(|names| json!(names)));
+    set("replace", Some(&args.replace).filter(|words| !words.is_empty()).map(|words| json!(words)));
+    set("recheck", args.recheck.then(|| true.into()));
+    set("poison", args.poison.then(|| true.into()));
     set("quiet", args.quiet.then_some(Value::from(true)));
     set("include", Some(&args.include).filter(|names| !names.is_empty()).map(|names| json!(names)));
     set("exclude", Some(&args.exclude).filter(|names| !names.is_empty()).map(|names| json!(names)));

@@ -50,7 +50,7 @@ pub(super) fn run(address: &str, sides: [&PathBuf; 2], args: &CompareArgs) -> an
         "top": args.top,
         "quiet": args.verbosity.quiet,
         "verbose": args.verbosity.verbose,
-        "options": args.comparison.asked(),
+        "options": args.request,
     });
     let python = env::var_os(PYTHON).unwrap_or_else(|| OsString::from("python3"));
     let mut command = Command::new(&python);

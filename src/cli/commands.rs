@@ -16,23 +16,23 @@ use crate::shard::{Plan, Shard, ShardOutcome};
 /// fields.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What one of these commands prints.
+/// Output of one of these commands.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(title = "what commands print that write files"))]
+#[cfg_attr(feature = "schema", schemars(title = "output of commands that write files"))]
 #[serde(untagged)]
 pub enum CommandReport<'a> {
-    /// Of `probe plan`.
+    /// Output of `probe plan`.
     Planned(PlanReport),
-    /// Of `probe compare --plan --shard`.
+    /// Output of `probe compare --plan --shard`.
     Shard(ShardReport<'a>),
-    /// Of `probe calibrate`.
+    /// Output of `probe calibrate`.
     Noise(NoiseReport<'a>),
-    /// Of `probe convert`.
+    /// Output of `probe convert`.
     Converted(ConversionReport<'a>),
-    /// Of `probe report`.
+    /// Output of `probe report`.
     Page(PageReport),
-    /// Of `probe gate --explain-policy-diff`.
+    /// Output of `probe gate --explain-policy-diff`.
     PolicyDiff(PolicyDiffReport<'a>),
 }
 
@@ -53,7 +53,7 @@ impl CommandReport<'_> {
 pub struct PlanReport {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The plan.
     pub plan: String,
@@ -61,7 +61,7 @@ pub struct PlanReport {
     pub parts: u64,
     /// Ranks that are compared; as many shards have something to do.
     pub ranks: u64,
-    /// Bytes of both sides, as far as folders tell.
+    /// Bytes of both sides, as far as file sizes are known.
     pub bytes: u64,
 }
 
@@ -154,7 +154,7 @@ impl<'a> CommandReport<'a> {
 pub struct ShardReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The shard, from 1.
     pub shard: u32,
@@ -162,13 +162,13 @@ pub struct ShardReport<'a> {
     pub of: u32,
     /// Its folder.
     pub folder: String,
-    /// Whether it was done before, and nothing was compared now.
+    /// True if it was already done and nothing was compared now.
     pub was_done: bool,
     /// Steps of ranks in it.
     pub parts: u64,
     /// Places in it that could not be compared; `probe merge` lists them.
     pub not_compared: u64,
-    /// First op at fault in it, with its step and rank; null where none is, or where it was done before. Another shard may have an earlier one.
+    /// First op at fault in it, with its step and rank; null if there is none. Another shard may have an earlier one.
     pub first: Option<&'a str>,
 }
 
@@ -179,15 +179,15 @@ pub struct ShardReport<'a> {
 pub struct NoiseReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The file with the level of each family of calls.
     pub written: String,
     /// Families in it.
     pub families: u64,
-    /// What each run showed.
+    /// Result of each run.
     pub notes: &'a [String],
-    /// What could not be read.
+    /// Everything that could not be read.
     pub incomplete: Vec<Place<'a>>,
 }
 
@@ -198,11 +198,11 @@ pub struct NoiseReport<'a> {
 pub struct ConversionReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The folder.
     pub written: String,
-    /// What is in it.
+    /// Its format.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["native", "npy", "safetensors"])))]
     pub form: &'static str,
     /// Steps of ranks.
@@ -217,7 +217,7 @@ pub struct ConversionReport<'a> {
     pub without_data: u64,
     /// Tensors that became float32, exactly, since the form lacks their type.
     pub widened: u64,
-    /// What could not be read, with its place and the reason.
+    /// Everything that could not be read, with its place and the reason.
     pub left_out: &'a [String],
 }
 
@@ -228,20 +228,20 @@ pub struct ConversionReport<'a> {
 pub struct PageReport {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The page.
     pub page: String,
 }
 
-/// What a policy allows that an older one did not.
+/// Bounds of a policy that are looser than in an older one.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct PolicyDiffReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// Bounds that are looser than they were.
     pub grown: Vec<GrowthEntry<'a>>,
@@ -252,7 +252,7 @@ pub struct PolicyDiffReport<'a> {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct GrowthEntry<'a> {
-    /// What: `scalar "loss" rtol`.
+    /// The bound: `scalar "loss" rtol`.
     pub what: &'a str,
     /// As it was.
     pub old: &'a str,

@@ -3,22 +3,22 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use clap::Args;
+use clap::{ArgGroup, Args};
 
 use super::args::format;
-use super::comparison::Comparison;
 use super::interrupt::leave_nothing_behind;
 use super::output::{in_new_folder, to_print};
 use super::progress::Bar;
 use super::scratch::Scratch;
+use super::sides::Sides;
 use super::{Exit, confirm, terminal};
 use crate::cli::commands::CommandReport;
-use crate::compare::{PartSink, Progress, Quiet, compare};
+use crate::compare::{CompareRequest, PartSink, Progress, Quiet, compare};
 use crate::report::number::counted;
 use crate::report::text::{TextOptions, answer, render};
 use crate::report::{Extent, Format, ReportSet, json};
 use crate::shard::{Shard, ShardOutcome, compare_shard_staged};
-use crate::store::{Address, Stores};
+use crate::store::{Address, Selection, Stores};
 
 /// Compare two dumps: name the first op that diverges, and its cause
 ///
@@ -29,6 +29,7 @@ use crate::store::{Address, Stores};
 #[derive(Debug, Args)]
 #[command(
     verbatim_doc_comment,
+    group = ArgGroup::new("task").required(true).multiple(true).args(["first", "baseline", "plan"]),
     override_usage = "probe compare [OPTIONS] BASELINE CANDIDATE",
     after_help = "\
 Examples:
@@ -36,66 +37,51 @@ Examples:
   probe compare gpu_dump/step3 npu_dump/step3 -v      one step, everything
   probe compare gpu.safetensors npu.safetensors -q    the first line only
   probe compare gpu_dump npu_dump --noise gpu_dump_2  allow for measured noise
-  probe compare gpu_dump npu_dump --reference f64     who is nearer to the truth
+  probe compare gpu_dump npu_dump --reference f64     which side is more accurate
   probe compare gpu_dump npu_dump --confirm           replay each call, then judge
   probe compare gpu_dump npu_dump --format json | jq .first_divergence"
 )]
 pub(super) struct CompareArgs {
-    /// The trusted run (usually on a GPU).
-    #[arg(value_name = "BASELINE", required_unless_present_any = ["baseline", "candidate", "plan"])]
-    first: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) sides: Sides,
 
-    /// The run under test (usually on an NPU).
-    #[arg(value_name = "CANDIDATE", required_unless_present_any = ["baseline", "candidate", "plan"])]
-    second: Option<PathBuf>,
-
-    /// BASELINE, given by name.
-    #[arg(short, long, aliases = ["golden-path", "golden_path"], value_name = "BASELINE")]
-    #[arg(requires = "candidate", conflicts_with = "first")]
-    baseline: Option<PathBuf>,
-
-    /// CANDIDATE, given by name.
-    #[arg(short, long, aliases = ["target-path", "target_path"], value_name = "CANDIDATE")]
-    #[arg(requires = "baseline", conflicts_with = "first")]
-    candidate: Option<PathBuf>,
-
-    /// Folder for the reports, created when missing; `-` prints one report and writes none [default: probe-report].
+    /// Folder for the reports, created if missing; `-` prints one report instead of writing files [default: probe-report].
     #[arg(short, long, alias = "output_path", value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
 
     #[command(flatten)]
-    pub(super) comparison: Comparison,
+    pub(super) request: CompareRequest,
 
-    /// Reports to write, with commas [default: text,xlsx,parquet,json,html]; `json` alone, without -o, is printed.
+    /// Comma-separated report formats [default: text,xlsx,parquet,json,html]; `json` alone, without -o, is printed.
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<Format>>,
 
-    /// Put every op and value of a large dump into the workbook, not only those that differ or are at fault.
+    /// Write every op and value of a large dump to the workbook, not only those that differ or are at fault.
     #[arg(long)]
     pub(super) full: bool,
 
-    /// Threads to use [default: one for each processor].
+    /// Threads to use [default: one per processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) threads: Option<u16>,
 
-    /// Ops at fault to list in the terminal.
+    /// Maximum number of ops at fault to list in the terminal.
     #[arg(long, default_value_t = 10)]
     pub(super) top: usize,
 
-    /// Compare a shard of the plan that `probe plan` wrote, for `probe merge`; all other options come from the plan.
+    /// Compare one shard of a plan from `probe plan`; the options of the comparison come from the plan.
     #[arg(long, value_name = "PLAN", requires = "shard")]
-    #[arg(conflicts_with_all = ["first", "second", "baseline", "candidate", "output", "level", "step", "rank", "tolerance", "mapping", "noise", "reference", "full", "any_task", "any_level", "rows"])]
+    #[arg(conflicts_with_all = ["Sides", "CompareRequest", "output", "full", "top"])]
     pub(super) plan: Option<PathBuf>,
 
     /// The shard: 3/64, `slurm` (a task of a job array or a step), or `k8s/64` (a pod of an indexed job).
     #[arg(long, value_name = "SHARD", requires = "plan")]
     pub(super) shard: Option<Shard>,
 
-    /// Compare on the Ray cluster at ADDRESS, `auto` for the running one, `local` for one on this machine: DIR is a run of shards.
+    /// Compare on the Ray cluster at ADDRESS: `auto` for the running one, `local` for one on this machine. DIR becomes a run of shards.
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["plan", "full"])]
     pub(super) ray: Option<String>,
 
-    /// Where the dumps are: `shared`, all nodes see them, or `node`, each node has some of the ranks on its own disk.
+    /// Location of the dumps: `shared` (visible to all nodes) or `node` (each node has some of the ranks on its own disk).
     #[arg(long, value_name = "WHERE", requires = "ray", default_value = "shared", value_parser = ["shared", "node"])]
     pub(super) ray_where: String,
 
@@ -113,21 +99,13 @@ pub(super) struct CompareArgs {
 
 #[derive(Debug, Clone, Copy, Args)]
 pub(super) struct Verbosity {
-    /// Print the answer only, and no progress.
+    /// Print only the answer, without progress.
     #[arg(short, long, conflicts_with = "verbose")]
     pub(super) quiet: bool,
 
     /// List every op at fault and everything that could not be compared.
     #[arg(short, long)]
     pub(super) verbose: bool,
-}
-
-impl CompareArgs {
-    /// Returns baseline and candidate.
-    pub(super) fn sides(&self) -> Option<[&PathBuf; 2]> {
-        let baseline = self.first.as_ref().or(self.baseline.as_ref())?;
-        Some([baseline, self.second.as_ref().or(self.candidate.as_ref())?])
-    }
 }
 
 /// Default folder of the reports.
@@ -138,7 +116,7 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
     if let (Some(plan), Some(shard)) = (&args.plan, args.shard) {
         return compare_one(plan, shard, args, stores);
     }
-    let sides = args.sides().context("two dumps are needed: BASELINE CANDIDATE")?;
+    let sides = args.sides.paths()?;
     if let Some(address) = &args.ray {
         return super::cluster::run(address, sides, args);
     }
@@ -149,23 +127,21 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
         Format::Json,
     )?;
     // Detect certain failures before anything is created.
-    let mut asked = args.comparison.asked();
-    let noise = asked.noise.iter().map(|path| ("noise", path));
-    let reference = asked.reference.iter().map(|path| ("reference", path));
+    let noise = args.request.noise.iter().map(|path| ("noise", path));
+    let reference = args.request.reference.iter().map(|path| ("reference", path));
     for (side, path) in ["baseline", "candidate"].into_iter().zip(sides).chain(noise).chain(reference) {
         if let Address::Local(place) = Address::parse(path)? {
             std::fs::metadata(place).with_context(|| format!("{} (the {side})", path.display()))?;
         }
     }
     let mut stage = args.scratch.stage(stores, args.verbosity.quiet)?;
-    let selection = args.comparison.selection();
+    let selection = Selection::of(args.request.steps.as_ref(), args.request.ranks.as_ref());
     let folder = stage.output(args.output.as_deref().unwrap_or(Path::new(OUTPUT)))?;
     let sides = [stage.dump(sides[0], &selection)?, stage.dump(sides[1], &selection)?];
-    asked = stage.asked(&asked, &selection)?;
-    let mut options = asked.options(stage.copies())?;
+    let mut options = stage.request(&args.request, &selection)?.options(stage.copies())?;
     if args.confirm {
         let places = [&sides[0], &sides[1]].map(|side| stage.copies().place(side));
-        options.replayed = confirm::run([&places[0], &places[1]], &args.comparison, args.verbosity.quiet)?;
+        options.replayed = confirm::run([&places[0], &places[1]], &args.request, args.verbosity.quiet)?;
     }
     let pool = pool(args.threads)?;
     let compared = |sink: &mut PartSink<'_>| {

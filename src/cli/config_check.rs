@@ -35,15 +35,15 @@ pub(super) struct ConfigCheckArgs {
     #[arg(num_args = 2, required_unless_present_any = ["compare", "collect"], value_names = ["BASELINE", "CANDIDATE"])]
     packs: Vec<PathBuf>,
 
-    /// Make a pack instead: run the program after `--` and pack what its first steps show into the file given with -o.
+    /// Make a pack instead: run the program after `--`, observe its first steps, and write the pack to the file given with -o.
     #[arg(long, requires = "command", conflicts_with_all = ["packs", "compare", "rules", "strict"])]
     pub(super) collect: bool,
 
-    /// With --collect: steps to look at [default: 1].
+    /// With --collect: number of steps to observe [default: 1].
     #[arg(long, requires = "collect", value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) steps: Option<u32>,
 
-    /// With --collect: end the program once the pack is written.
+    /// With --collect: end the program when the pack is written.
     #[arg(long, requires = "collect")]
     pub(super) stop: bool,
 
@@ -55,11 +55,11 @@ pub(super) struct ConfigCheckArgs {
     #[arg(last = true, requires = "collect", value_name = "COMMAND")]
     pub(super) command: Vec<OsString>,
 
-    /// The same, as the older tool's users type it.
+    /// The two packs, in the syntax of msprobe.
     #[arg(short, long, num_args = 2, hide = true, conflicts_with = "packs", value_names = ["BASELINE", "CANDIDATE"])]
     compare: Vec<PathBuf>,
 
-    /// Folder for the reports, created when missing; `-` prints one report and writes none [default: probe-config].
+    /// Folder for the reports, created if missing; `-` prints one report instead of writing files [default: probe-config].
     #[arg(short, long, alias = "output_path", value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
 
@@ -67,15 +67,15 @@ pub(super) struct ConfigCheckArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) rules: Option<PathBuf>,
 
-    /// Count what is unknown (not recorded, or on one side only) as a difference.
+    /// Count unknown values (not recorded, or recorded on one side only) as differences.
     #[arg(long)]
     pub(super) strict: bool,
 
-    /// Reports to write, with commas [default: text,xlsx,json,html]; `json` alone, without -o, is printed.
+    /// Comma-separated report formats [default: text,xlsx,json,html]; `json` alone, without -o, is printed.
     #[arg(long, value_delimiter = ',', value_parser = config_format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<ConfigFormat>>,
 
-    /// Differences to list in the terminal, of each part.
+    /// Maximum number of differences per part to list in the terminal.
     #[arg(long, default_value_t = 10)]
     pub(super) top: usize,
 

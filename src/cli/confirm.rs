@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use super::cluster::{PYTHON, text};
-use super::comparison::Comparison;
+use crate::compare::CompareRequest;
 use crate::dump::NumberSet;
 use crate::judge::Replayed;
 
@@ -26,7 +26,7 @@ except ImportError as error:
 main(sys.argv[1])";
 
 /// Replays the calls of both dumps, and returns what that showed.
-pub(super) fn run(sides: [&Path; 2], comparison: &Comparison, quiet: bool) -> anyhow::Result<Replayed> {
+pub(super) fn run(sides: [&Path; 2], request: &CompareRequest, quiet: bool) -> anyhow::Result<Replayed> {
     let ranges = |set: &Option<NumberSet>| -> Vec<(u64, u64)> {
         let ranges = set.iter().flat_map(NumberSet::ranges);
         ranges.map(|range| (*range.start(), *range.end())).collect()
@@ -34,8 +34,8 @@ pub(super) fn run(sides: [&Path; 2], comparison: &Comparison, quiet: bool) -> an
     let order = json!({
         "baseline": text(sides[0])?,
         "candidate": text(sides[1])?,
-        "steps": ranges(&comparison.step),
-        "ranks": ranges(&comparison.rank),
+        "steps": ranges(&request.steps),
+        "ranks": ranges(&request.ranks),
         "quiet": quiet,
     });
     let python = env::var_os(PYTHON).unwrap_or_else(|| OsString::from("python3"));

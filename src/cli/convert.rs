@@ -19,7 +19,7 @@ use crate::store::{Selection, Stores};
 /// Write a dump in another format: probe's own, or files of tensors.
 ///
 /// DUMP is anything that `probe compare` takes: a dump of probe, of msprobe or of the CANN runtime, or tensors. Elements keep their bits; `.npy` has
-/// no bfloat16 and no 8-bit floats, which become float32, exactly. The folder must be new or empty, and appears when it is complete.
+/// no bfloat16 and no 8-bit floats, which are converted to float32, exactly. The folder must be new or empty; it appears when it is complete.
 ///
 /// Exit codes: 0 done, 2 failed or misused, 3 something could not be read and was left out.
 #[derive(Debug, Args)]
@@ -29,15 +29,15 @@ Examples:
   probe convert npu_dump -o tensors --to npy             a file for each tensor
   probe convert npu_dump -o one --step 3 --rank 0 --to safetensors")]
 pub(super) struct ConvertArgs {
-    /// What to convert.
+    /// Dump or tensors to convert.
     #[arg(value_name = "DUMP")]
     pub(super) path: PathBuf,
 
-    /// Folder to write.
+    /// Output folder.
     #[arg(short, long, value_name = "FOLDER")]
     pub(super) output: PathBuf,
 
-    /// What to write.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Form::Native, value_name = "FORM")]
     pub(super) to: Form,
 
@@ -56,7 +56,7 @@ pub(super) struct ConvertArgs {
     #[command(flatten)]
     pub(super) scratch: Scratch,
 
-    /// What is printed.
+    /// Format of the summary.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 
@@ -65,7 +65,7 @@ pub(super) struct ConvertArgs {
     pub(super) quiet: bool,
 }
 
-/// What `convert` writes.
+/// Formats that `convert` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Form {
     /// A dump of probe's own format.
@@ -134,7 +134,10 @@ fn text(args: &ConvertArgs, found: &Conversion) -> String {
         counted(*parts, "part")
     );
     if *widened > 0 {
-        _ = writeln!(text, "{widened} of them became float32, exactly: the format lacks their types");
+        _ = writeln!(
+            text,
+            "{widened} of them were converted to float32, exactly: the format lacks their types"
+        );
     }
     if *without_data > 0 {
         _ = writeln!(text, "{} recorded without their data", counted(*without_data, "tensor"));

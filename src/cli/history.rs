@@ -30,11 +30,11 @@ pub(super) struct HistoryArgs {
     #[arg(long, value_name = "NAME")]
     scalar: Option<String>,
 
-    /// Runs to list.
+    /// Maximum number of runs to list.
     #[arg(long, default_value_t = 20)]
     top: usize,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 
@@ -47,7 +47,7 @@ pub(super) struct HistoryArgs {
 pub(super) fn run(args: &HistoryArgs) -> anyhow::Result<Exit> {
     let entries = read(&args.folder)?;
     if entries.is_empty() {
-        bail!("{}: contains no gate yet", args.folder.display());
+        bail!("{}: holds no results of `probe gate` yet", args.folder.display());
     }
     let known = names(&entries);
     if let Some(name) = args.scalar.as_ref().filter(|name| !known.contains(name)) {

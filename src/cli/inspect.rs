@@ -14,7 +14,7 @@ use crate::inspect::{InspectOptions, Inspection, inspect};
 use crate::report::inspection::{json, render};
 use crate::store::{Selection, Stores};
 
-/// Show what a dump or a tensor file holds: ops, slots and statistics, or one tensor's values.
+/// Show the content of a dump or tensor file: ops, slots and statistics, or the values of one tensor.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -42,7 +42,7 @@ pub(super) struct InspectArgs {
     #[arg(long, value_name = "RANKS")]
     pub(super) rank: Option<NumberSet>,
 
-    /// Format of the answer on standard output.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = InspectFormat::Text, value_name = "FORMAT")]
     pub(super) format: InspectFormat,
 

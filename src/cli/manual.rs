@@ -25,7 +25,7 @@ pub(super) struct CompletionsArgs {
 #[command(after_help = "\
 Example: probe man ~/.local/share/man/man1 && man probe-compare")]
 pub(super) struct ManArgs {
-    /// Folder for the pages; created when missing.
+    /// Folder for the pages; created if missing.
     #[arg(value_name = "DIR")]
     pub(super) folder: PathBuf,
 }

@@ -17,7 +17,7 @@ use crate::store::Stores;
 
 /// Fold the shards of a plan into the answer and its reports.
 ///
-/// May be run at any time: shards that are not done are listed with the command that makes them up.
+/// May be run at any time: unfinished shards are listed with the command that runs them.
 ///
 /// Exit codes: 0 agree, 1 diverged, 2 failed or misused, 3 finished but incomplete, as when a shard is missing.
 #[derive(Debug, Args)]
@@ -30,12 +30,12 @@ pub(super) struct MergeArgs {
     #[arg(value_name = "RUN")]
     pub(super) run: PathBuf,
 
-    /// Reports to write into it, with commas; rows stay in the shards, `result.parquet` in each [default: text,xlsx,json,html]; `json`
+    /// Comma-separated report formats [default: text,xlsx,json,html]; rows stay in the shards, a `result.parquet` in each; `json`
     /// alone is printed as well.
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<Format>>,
 
-    /// Ops at fault to list in the terminal.
+    /// Maximum number of ops at fault to list in the terminal.
     #[arg(long, default_value_t = 10)]
     pub(super) top: usize,
 

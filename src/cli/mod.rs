@@ -9,7 +9,6 @@ mod capture;
 mod cluster;
 pub mod commands;
 mod compare;
-mod comparison;
 mod config_check;
 mod confirm;
 mod convert;
@@ -32,6 +31,7 @@ mod progress;
 mod report;
 mod rollout;
 mod scratch;
+mod sides;
 mod terminal;
 mod weights;
 

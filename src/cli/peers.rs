@@ -20,7 +20,7 @@ use crate::store::{Selection, Stores};
 ///
 /// Weights, gradients after reduction and optimizer steps are the same on all replicas; which ranks are replicas is detected from the dump.
 ///
-/// Exit codes: 0 the ranks agree, 1 one differs or makes a NaN, 2 failed or misused, 3 something could not be read.
+/// Exit codes: 0 the ranks agree, 1 a rank differs or produces a NaN, 2 failed or misused, 3 something could not be read.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -32,20 +32,20 @@ pub(super) struct PeersArgs {
     #[arg(value_name = "DUMP")]
     pub(super) dump: PathBuf,
 
-    /// Steps to look at, such as 3 or 0,10-12 [default: all].
+    /// Steps to compare, such as 3 or 0,10-12 [default: all].
     #[arg(long, value_name = "STEPS")]
     pub(super) step: Option<NumberSet>,
 
-    /// Ranks to look at, such as 0 or 0-7 [default: all].
+    /// Ranks to compare, such as 0 or 0-7 [default: all].
     #[arg(long, value_name = "RANKS")]
     pub(super) rank: Option<NumberSet>,
 
-    /// What is printed: `text`, or `json` for programs [default: text].
+    /// Output format: `text`, or `json` for programs [default: text].
     #[arg(long, value_name = "FORMAT", default_value = "text", hide_default_value = true)]
     #[arg(value_parser = ["text", "json"])]
     pub(super) format: String,
 
-    /// Threads to use [default: one for each processor].
+    /// Threads to use [default: one per processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) threads: Option<u16>,
 
@@ -76,14 +76,7 @@ pub(super) fn run(args: &PeersArgs, stores: &dyn Stores) -> anyhow::Result<Exit>
     let found = found?;
     let printed = if args.format == "json" { json(&found)? } else { text(&found) };
     terminal::print(&printed)?;
-    for fault in &found.faults {
-        terminal::error(&anyhow::anyhow!("{fault}"));
-    }
-    Ok(match (found.faults.is_empty(), found.agree()) {
-        (false, _) => Exit::Incomplete,
-        (true, false) => Exit::Differ,
-        (true, true) => Exit::Agree,
-    })
+    Ok(terminal::ended(&found.faults, found.agree()))
 }
 
 fn text(found: &Peers) -> String {

@@ -2,24 +2,25 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
-use clap::Args;
+use clap::{ArgGroup, Args};
 
-use super::comparison::Comparison;
 use super::interrupt::leave_nothing_behind;
 use super::print::PrintFormat;
 use super::scratch::Scratch;
+use super::sides::Sides;
 use super::{Exit, terminal};
 use crate::cli::commands::CommandReport;
+use crate::compare::CompareRequest;
 use crate::report::number::counted;
 use crate::shard::{Plan, plan_staged};
 use crate::store::Stores;
 
 /// Plan a comparison of many ranks, to be run in shards by any scheduler: `probe compare --plan`, then `probe merge`.
 ///
-/// Lists both dumps, pairs their parts and weighs them. Shards may run anywhere that sees the same paths, in any order, and more than once.
+/// Lists both dumps and pairs their parts. Shards may run anywhere that sees the same paths, in any order, and more than once.
 #[derive(Debug, Args)]
 #[command(
+    group = ArgGroup::new("task").required(true).multiple(true).args(["first", "baseline"]),
     override_usage = "probe plan [OPTIONS] BASELINE CANDIDATE -o RUN",
     after_help = "\
 Examples:
@@ -28,33 +29,20 @@ Examples:
   probe merge run"
 )]
 pub(super) struct PlanArgs {
-    /// The trusted run (usually on a GPU).
-    #[arg(value_name = "BASELINE", required_unless_present = "baseline")]
-    first: Option<PathBuf>,
-
-    /// The run under test (usually on an NPU).
-    #[arg(value_name = "CANDIDATE", required_unless_present = "candidate")]
-    second: Option<PathBuf>,
-
-    /// BASELINE, given by name.
-    #[arg(short, long, value_name = "BASELINE", requires = "candidate", conflicts_with = "first")]
-    baseline: Option<PathBuf>,
-
-    /// CANDIDATE, given by name.
-    #[arg(short, long, value_name = "CANDIDATE", requires = "baseline", conflicts_with = "first")]
-    candidate: Option<PathBuf>,
+    #[command(flatten)]
+    sides: Sides,
 
     /// Folder of the run: the plan, the shards and the reports.
     #[arg(short, long, value_name = "RUN")]
     pub(super) output: PathBuf,
 
     #[command(flatten)]
-    pub(super) comparison: Comparison,
+    pub(super) request: CompareRequest,
 
     #[command(flatten)]
     pub(super) scratch: Scratch,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 
@@ -63,21 +51,12 @@ pub(super) struct PlanArgs {
     pub(super) quiet: bool,
 }
 
-impl PlanArgs {
-    /// Returns baseline and candidate.
-    pub(super) fn sides(&self) -> Option<[&PathBuf; 2]> {
-        let baseline = self.first.as_ref().or(self.baseline.as_ref())?;
-        Some([baseline, self.second.as_ref().or(self.candidate.as_ref())?])
-    }
-}
-
 /// Runs the subcommand.
 pub(super) fn run(args: &PlanArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
-    let [baseline, candidate] = args.sides().context("two dumps are needed: BASELINE CANDIDATE")?;
+    let [baseline, candidate] = args.sides.paths()?;
     leave_nothing_behind(Vec::new())?;
     let mut stage = args.scratch.stage(stores, args.quiet)?;
-    let asked = args.comparison.asked();
-    let (made, path) = plan_staged(&mut stage, baseline, candidate, &args.output, &asked)?;
+    let (made, path) = plan_staged(&mut stage, baseline, candidate, &args.output, &args.request)?;
     terminal::print(&match args.format {
         PrintFormat::Json => CommandReport::of_plan(&path, &made).text()?,
         PrintFormat::Text if args.quiet => format!("{}\n", path.display()),

@@ -12,7 +12,7 @@ use crate::cli::commands::CommandReport;
 use crate::report::Format;
 use crate::report::html::from_parquet;
 
-/// Make a page from an earlier result.
+/// Make the HTML page from an earlier result.
 ///
 /// Reads only the result.parquet that `probe compare` wrote: the dumps are no longer needed.
 #[derive(Debug, Args)]
@@ -24,11 +24,11 @@ pub(super) struct ReportArgs {
     /// A result.parquet, or the folder that holds it.
     pub(super) result: PathBuf,
 
-    /// The page, or a folder for it [default: result.html beside the result].
+    /// Path of the page, or a folder for it [default: result.html beside the result].
     #[arg(short, long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 

@@ -24,11 +24,11 @@ Examples:
   probe rollout rollout_0.pt train_0_0.pt --dtype bfloat16
   probe rollout responses.jsonl trainer.parquet --format json | jq .causes")]
 pub(super) struct RolloutArgs {
-    /// What the rollout engine recorded.
+    /// Record of the rollout engine.
     #[arg(value_name = "ROLLOUT")]
     pub(super) rollout: PathBuf,
 
-    /// What the trainer recorded.
+    /// Record of the trainer.
     #[arg(value_name = "TRAIN")]
     pub(super) trainer: Option<PathBuf>,
 
@@ -40,11 +40,11 @@ pub(super) struct RolloutArgs {
     #[arg(long, value_name = "DTYPE")]
     pub(super) dtype: Option<Precision>,
 
-    /// Folder for the reports, created when missing; `-` prints one report and writes none [default: probe-rollout].
+    /// Folder for the reports, created if missing; `-` prints one report instead of writing files [default: probe-rollout].
     #[arg(short, long, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
 
-    /// Reports to write, with commas [default: text,xlsx,parquet,json,scalars]; `json` alone, without -o, is printed.
+    /// Comma-separated report formats [default: text,xlsx,parquet,json,scalars]; `json` alone, without -o, is printed.
     #[arg(long, value_delimiter = ',', value_parser = rollout_format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<RolloutFormat>>,
 
@@ -52,7 +52,7 @@ pub(super) struct RolloutArgs {
     #[arg(long, default_value_t = 5)]
     pub(super) top: usize,
 
-    /// Threads to use [default: one for each processor].
+    /// Threads to use [default: one per processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) threads: Option<u16>,
 

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use super::Exit;
 use crate::report::text::Colour;
 
 /// Range of layout widths.
@@ -20,6 +21,18 @@ pub(super) fn print(text: &str) -> io::Result<()> {
 pub(super) fn note(text: &str) {
     // If standard error is closed, nobody wants to know.
     _ = writeln!(io::stderr(), "probe: {text}");
+}
+
+/// Prints what could not be read, and returns how the command ends.
+pub(super) fn ended(faults: &[impl std::fmt::Display], agree: bool) -> Exit {
+    for fault in faults {
+        error(&anyhow::anyhow!("{fault}"));
+    }
+    match (faults.is_empty(), agree) {
+        (false, _) => Exit::Incomplete,
+        (true, false) => Exit::Differ,
+        (true, true) => Exit::Agree,
+    }
 }
 
 /// Prints an error on one line of standard error.

@@ -39,15 +39,15 @@ pub(super) struct WeightsArgs {
     #[arg(value_name = "CANDIDATE")]
     candidate: PathBuf,
 
-    /// An older state of the weights, in the names of either side; may be given several times.
+    /// An older state of the weights, in the names of either side; repeatable.
     #[arg(long, value_name = "PATH")]
     snapshot: Vec<PathBuf>,
 
-    /// Only tensors whose name matches; `*` matches anything. May be given several times.
+    /// Only tensors whose name matches; `*` matches anything; repeatable.
     #[arg(long, value_name = "PATTERN")]
     only: Vec<String>,
 
-    /// Leave out tensors whose name matches. May be given several times.
+    /// Leave out tensors whose name matches; repeatable.
     #[arg(long, value_name = "PATTERN")]
     skip: Vec<String>,
 
@@ -55,11 +55,11 @@ pub(super) struct WeightsArgs {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 
-    /// Threads to use [default: one for each processor].
+    /// Threads to use [default: one per processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
 
@@ -100,12 +100,5 @@ pub(super) fn run(args: &WeightsArgs) -> anyhow::Result<Exit> {
         PrintFormat::Text => text(&baseline, &candidate, &found),
         PrintFormat::Json => json(&baseline, &candidate, &found)?,
     })?;
-    for fault in &found.faults {
-        terminal::error(&anyhow::anyhow!("{fault}"));
-    }
-    Ok(match (found.faults.is_empty(), found.agree()) {
-        (false, _) => Exit::Incomplete,
-        (true, false) => Exit::Differ,
-        (true, true) => Exit::Agree,
-    })
+    Ok(terminal::ended(&found.faults, found.agree()))
 }

@@ -14,7 +14,7 @@ pub(crate) const STALLED: Duration = Duration::from_secs(60);
 
 pub(crate) struct Body {
     stream: BoxStream<'static, object_store::Result<Bytes>>,
-    /// What came and was not taken.
+    /// Bytes that came and were not taken yet.
     rest: Bytes,
     handle: Handle,
     stalled: Duration,

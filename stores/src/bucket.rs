@@ -69,7 +69,7 @@ fn object(meta: ObjectMeta) -> Object {
     Object { key: meta.location.to_string(), size: meta.size, tag: meta.e_tag }
 }
 
-/// What an error of the library means for who asked.
+/// Translates an error of the library for the caller.
 fn fault(error: Error) -> Fault {
     match error {
         Error::NotFound { .. } => Fault::Missing,

@@ -94,7 +94,7 @@ impl Stores for ObjectStores {
     }
 }
 
-/// What the variables of a store begin with.
+/// Prefixes of the variables of a store.
 const fn prefix(scheme: Scheme) -> &'static str {
     match scheme {
         Scheme::S3 => "AWS",

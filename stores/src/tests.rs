@@ -9,7 +9,7 @@ use std::time::Duration;
 use object_store::ObjectStore;
 use object_store::memory::InMemory;
 use object_store::throttle::{ThrottleConfig, ThrottledStore};
-use probe::compare::{Asked, CompareOptions, Quiet, compare};
+use probe::compare::{CompareOptions, CompareRequest, Quiet, compare};
 use probe::judge::{RunVerdict, Summary};
 use probe::report::{Format, json};
 use probe::shard::{Shard, compare_shard_staged, merge_staged, plan_staged};
@@ -131,7 +131,7 @@ fn slow_stores_give_the_answer_of_a_disk() {
     let mut side =
         |name: &str| stage.dump(Path::new(&format!("s3://bucket/runs/{name}")), &Selection::default());
     let (baseline, candidate) = (side("baseline").unwrap(), side("candidate").unwrap());
-    let options = Asked::default().options(stage.copies()).unwrap();
+    let options = CompareRequest::default().options(stage.copies()).unwrap();
     let found = compare(&baseline, &candidate, &options, &Quiet, &mut |_| Ok(())).unwrap();
     assert_eq!(report(&found), report(&on_disk()));
 }
@@ -158,7 +158,7 @@ fn plan_shards_and_merge_in_a_store_give_the_answer_of_one_process() {
     put_all(&*bucket, &faults(), "runs");
     let path = |text: &str| std::path::PathBuf::from(format!("s3://bucket/{text}"));
     let (b, c, run) = (path("runs/baseline"), path("runs/candidate"), path("out/run"));
-    let (made, plan) = plan_staged(&mut one.stage(), &b, &c, &run, &Asked::default()).unwrap();
+    let (made, plan) = plan_staged(&mut one.stage(), &b, &c, &run, &CompareRequest::default()).unwrap();
     assert_eq!((made.groups(), plan.clone()), (2, path("out/run/plan.json")));
     let on_disk_plan = tempfile::tempdir().unwrap();
     let sides = ["baseline", "candidate"].map(|side| faults().join(side));
@@ -167,7 +167,7 @@ fn plan_shards_and_merge_in_a_store_give_the_answer_of_one_process() {
         &sides[0],
         &sides[1],
         &on_disk_plan.path().join("run"),
-        &Asked::default(),
+        &CompareRequest::default(),
     );
     assert_eq!(weighed.unwrap().0.bytes(), made.bytes());
     let merged = merge_staged(&mut one.stage(), &run, &[Format::Json]);

@@ -221,6 +221,40 @@ def write_safetensors():
     write("st_control_characters.safetensors", safetensors({"a\n\x1b[31mb": entry(0, 8)}, bytes(8)))
 
 
+def field(number, content):
+    """Returns a field of protobuf: a number, or bytes."""
+    if isinstance(content, int):
+        return varint(number << 3) + varint(content)
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def varint(value):
+    out = b""
+    while value > 127:
+        out += bytes([value & 127 | 128])
+        value >>= 7
+    return out + bytes([value])
+
+
+def parameter(dims=(2,), element=b"Float32", content=bytes(8), name=b"w"):
+    tensor = b"".join(field(1, size) for size in dims) + field(2, element) + field(3, content)
+    return field(1, field(1, name) + field(2, tensor))
+
+
+def write_mindspore():
+    write("ckpt_short.ckpt", parameter()[:-3])
+    write("ckpt_wrong_size.ckpt", parameter(dims=(3,)))
+    write("ckpt_absurd_shape.ckpt", parameter(dims=(2**62, 2**62)))
+    write("ckpt_absurd_length.ckpt", b"\x0a" + varint(2**62) + parameter()[2:])
+    write("ckpt_inner_length.ckpt", field(1, field(1, b"w") + b"\x12" + varint(2**40) + field(2, b"Float32")))
+    write("ckpt_table.ckpt", field(1, field(1, b"w") + field(3, b"xx")))
+    write("ckpt_many_dimensions.ckpt", parameter(dims=(1,) * 100))
+    write("ckpt_unknown_element.ckpt", parameter(element=b"Int4"))
+    write("ckpt_control_characters.ckpt", parameter(dims=(3,), name=b"a\n\x1b[31mb"))
+    write("ckpt_not_utf8.ckpt", parameter(name=b"\xff\xfe"))
+    write("ckpt_trailing.ckpt", parameter() + b"\x12\x00")
+
+
 for old in HERE.glob("*_*.*"):
     old.unlink()
 write_pickles()
@@ -229,3 +263,4 @@ write_archives()
 write_npz()
 write_npy()
 write_safetensors()
+write_mindspore()

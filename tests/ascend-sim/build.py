@@ -113,7 +113,7 @@ def write_stubs(package: Path, target: Path) -> None:
         if HARMLESS.match(name):
             lines.append(f"__attribute__((weak)) long {name}(void) {{ return 0; }}")
         else:
-            # What is not simulated is never passed over.
+            # A function that is not simulated is never passed over.
             lines.append(f'__attribute__((weak)) long {name}(void) {{ fprintf(stderr, "ascend-sim: {name} is not simulated\\n"); return 207000; }}')
     target.write_text("\n".join(lines) + "\n")
 

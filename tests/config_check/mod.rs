@@ -263,7 +263,7 @@ fn packs_of_the_older_tool_are_checked_as_far_as_they_go() {
     let aligned = compare("base.zip", "npu_aligned.zip");
     assert_eq!(aligned.count(Verdict::Diff), 0, "{:#?}", found(&aligned));
     assert_eq!(aligned.pair.to_string(), "GPU and NPU");
-    // What such a pack does not hold is never equal.
+    // Things that such a pack does not hold are never equal.
     for part in [Part::Weights, Part::Dataset, Part::Random, Part::Flags, Part::Optimizer, Part::Model] {
         assert_eq!(aligned.part(part).unwrap().verdict, Verdict::Unknown, "{part}");
     }

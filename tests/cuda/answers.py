@@ -1,4 +1,4 @@
-"""What `probe compare` says of a run on the host and one on the device, of two on the device, and of runs with a wrong kernel.
+"""Answers of `probe compare` for a run on the host and one on the device, for two on the device, and for runs with a wrong kernel.
 
 Right answers are read off the record: a fault is put into a run that is otherwise equal to the bit, and the op at fault is the first whose
 results differ while all that it read is equal (`benches/answers/expected.py`).

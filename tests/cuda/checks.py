@@ -1,4 +1,4 @@
-"""What a part of the suite finds: one line of JSON a check, written at once, so that nothing is lost when time runs out."""
+"""Findings of a part of the suite: one line of JSON a check, written at once, so that nothing is lost when time runs out."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _shown(value: Any) -> str:
 
 @dataclass
 class Run:
-    """What a part is asked for."""
+    """Arguments of a part."""
 
     device: str
     size: programs.Size

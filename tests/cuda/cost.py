@@ -1,4 +1,4 @@
-"""What capture costs a training step on the device: time, launches, waits and memory, by level and task; and the older tool beside it.
+"""Cost of capture for a training step on the device: time, launches, waits and memory, by level and task; and the older tool beside it.
 
 Plain and recorded steps take turns, and the median of their ratios is told. The time of a recorded step includes all that its end waits for.
 """

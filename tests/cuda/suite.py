@@ -91,7 +91,7 @@ class Part:
         return {"part": self.name, "seconds": self.seconds, "code": self.process.returncode, "in time": not self.late}
 
     def trouble(self) -> dict[str, Any] | None:
-        """What is to be said of a process that did not end well, or of the tests that it ran."""
+        """Returns a remark on a process that did not end well, or on the tests that it ran."""
         lines = (self.output / f"{self.name}.log").read_text(errors="replace").strip().splitlines()
         if self.part == "devices":
             state = "ok" if self.process.returncode == 0 else "BAD"

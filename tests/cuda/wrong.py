@@ -112,7 +112,7 @@ class Fault:
 
 @dataclass
 class Below:
-    """What runs below the capture: counts calls, and spoils one."""
+    """Runs below the capture: counts calls, and spoils one."""
 
     fault: Fault | None
     phase: str = "forward"
@@ -194,7 +194,7 @@ def register(ops: list[str], kind: str) -> None:
 
 @contextmanager
 def below(fault: Fault | None, ops: list[str], kind: str) -> Iterator[Below]:
-    """What follows runs above kernels that count calls, one of which may be wrong."""
+    """Code below this runs above kernels that count calls, one of which may be wrong."""
     global _current
     register(ops, kind)
     _current = Below(fault)

@@ -30,7 +30,7 @@ fn a_dump_is_converted_from_a_store_into_one() {
     assert_eq!(run(&lying, &[&stored[..], &["-o", "s3://bucket/out"]].concat()), Exit::Agree);
     assert!(!objects(&wanted, "out/").is_empty());
     assert!(objects(&lying, "out/") == objects(&wanted, "out/"));
-    // Of the rank that was asked for alone.
+    // Objects of the requested rank alone.
     assert!(lying.0.read.lock().unwrap().iter().all(|key| !key.contains("rank0")));
     // Nothing is put to what is there; what cannot be put leaves nothing.
     assert_eq!(run(&lying, &[&stored[..], &["-o", "s3://bucket/out"]].concat()), Exit::Failed);

@@ -12,7 +12,7 @@ use probe::store::{Answer, Bucket, Fault, Object, Scheme, Stores};
 /// Keys of a page of a listing.
 pub(super) const PAGE: usize = 10;
 
-/// What is wrong with a store.
+/// Faults of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Lie {
     #[default]
@@ -43,11 +43,11 @@ pub(super) enum Lie {
     Escapes,
     /// No permission.
     Forbidden,
-    /// What is put is stored in half.
+    /// Objects are stored in half.
     PutsHalf,
 }
 
-/// What is in it, and what was asked of it.
+/// Its objects, and the requests that it had.
 #[derive(Debug, Default)]
 pub(super) struct Content {
     pub(super) objects: Mutex<BTreeMap<String, Vec<u8>>>,

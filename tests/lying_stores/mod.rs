@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use probe::compare::{Asked, CompareOptions, Quiet, compare};
+use probe::compare::{CompareOptions, CompareRequest, Quiet, compare};
 use probe::judge::{RunVerdict, Summary};
 use probe::report::json;
 use probe::store::{NoStores, Selection, Stage, StageOptions, StoreError};
@@ -47,7 +47,7 @@ fn report(summary: &Summary, store: &str, disk: &Path) -> String {
     text.replace(store, disk.to_str().unwrap())
 }
 
-fn compared(lying: &Lying, asked: &Asked, selection: &Selection) -> Result<Summary, String> {
+fn compared(lying: &Lying, request: &CompareRequest, selection: &Selection) -> Result<Summary, String> {
     let mut stage = stage(lying);
     let mut side = |name: &str| {
         stage
@@ -55,7 +55,7 @@ fn compared(lying: &Lying, asked: &Asked, selection: &Selection) -> Result<Summa
             .map_err(|error| error.to_string())
     };
     let (baseline, candidate) = (side("baseline")?, side("candidate")?);
-    let options = asked.options(stage.copies()).unwrap();
+    let options = request.options(stage.copies()).unwrap();
     let compared = compare(&baseline, &candidate, &options, &Quiet, &mut |_| Ok(()));
     compared.map_err(|error| error.to_string())
 }
@@ -70,7 +70,7 @@ fn the_answer_is_that_of_the_files_on_a_disk() {
     let (folder, lying) = case();
     for lie in [Lie::None, Lie::CutsShort(2), Lie::BreaksOff(2), Lie::Overloaded(2)] {
         lying.lies(lie);
-        let found = compared(&lying, &Asked::default(), &Selection::default()).unwrap();
+        let found = compared(&lying, &CompareRequest::default(), &Selection::default()).unwrap();
         assert_eq!(found.verdict, RunVerdict::Diverged);
         assert_eq!(found.baseline.path, "s3://bucket/runs/baseline");
         let single = on_disk(folder.path(), &CompareOptions::default());
@@ -87,11 +87,10 @@ fn the_answer_is_that_of_the_files_on_a_disk() {
 #[test]
 fn only_what_is_selected_is_copied_and_the_answer_is_the_same() {
     let (folder, lying) = case();
-    let asked = Asked { ranks: Some("3,7".into()), ..Asked::default() };
-    let [steps, ranks] = asked.numbers().unwrap();
-    let selection = Selection { steps, ranks, ..Selection::default() };
-    let found = compared(&lying, &asked, &selection).unwrap();
-    let single = on_disk(folder.path(), &asked.options(&probe::files::Copies::default()).unwrap());
+    let request = CompareRequest { ranks: Some("3,7".parse().unwrap()), ..CompareRequest::default() };
+    let selection = Selection::of(request.steps.as_ref(), request.ranks.as_ref());
+    let found = compared(&lying, &request, &selection).unwrap();
+    let single = on_disk(folder.path(), &request.options(&probe::files::Copies::default()).unwrap());
     assert_eq!(
         report(&found, "s3://bucket/runs", folder.path()),
         report(&single, "s3://bucket/runs", folder.path())
@@ -126,7 +125,7 @@ fn what_a_store_does_wrong_is_an_error_that_names_the_object() {
         let (_again, fresh) =
             if lie == Lie::Forgets { case() } else { (tempfile::tempdir().unwrap(), lying.clone()) };
         fresh.lies(lie);
-        let error = compared(&fresh, &Asked::default(), &Selection::default()).unwrap_err();
+        let error = compared(&fresh, &CompareRequest::default(), &Selection::default()).unwrap_err();
         assert!(
             error.starts_with("s3://bucket/runs/baseline") && error.contains(message),
             "{lie:?}: {error}"
@@ -140,7 +139,7 @@ fn what_a_store_does_wrong_is_an_error_that_names_the_object() {
 fn a_store_that_hides_the_end_of_every_object_makes_the_answer_incomplete() {
     let (_folder, lying) = case();
     lying.lies(Lie::Claims(1000));
-    let found = compared(&lying, &Asked::default(), &Selection::default()).unwrap();
+    let found = compared(&lying, &CompareRequest::default(), &Selection::default()).unwrap();
     assert_eq!((found.verdict, found.incomplete.len()), (RunVerdict::Incomplete, 48));
     let reason = &found.incomplete[0].reason;
     assert!(reason.starts_with("s3://bucket/runs/baseline/step0/rank0/dump.json: ends early"), "{reason}");

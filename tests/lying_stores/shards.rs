@@ -4,10 +4,10 @@ use super::*;
 use probe::shard::{Shard, compare_shard_staged, merge_staged, plan_staged};
 
 /// Plans in the store.
-fn planned(lying: &Lying, asked: &Asked) -> PathBuf {
+fn planned(lying: &Lying, request: &CompareRequest) -> PathBuf {
     let path = |text: &str| PathBuf::from(format!("s3://bucket/{text}"));
     let (b, c) = (path("runs/baseline"), path("runs/candidate"));
-    plan_staged(&mut stage(lying), &b, &c, &path("run"), asked).unwrap().1
+    plan_staged(&mut stage(lying), &b, &c, &path("run"), request).unwrap().1
 }
 
 fn shard(lying: &Lying, plan: &Path, index: u32) -> Result<bool, String> {
@@ -21,7 +21,7 @@ fn merged(lying: &Lying) -> (Summary, Vec<u32>, Vec<String>) {
     (found.summary, found.missing, found.notes)
 }
 
-/// What was put and removed since the last time.
+/// Objects put and removed since the last time.
 fn changed(lying: &Lying) -> Vec<String> {
     let changed = std::mem::take(&mut *lying.0.changed.lock().unwrap());
     let last = |key: &String| {
@@ -34,7 +34,7 @@ fn changed(lying: &Lying) -> Vec<String> {
 #[test]
 fn a_plan_reads_no_part_and_a_shard_its_own_ranks_alone() {
     let (folder, lying) = case();
-    let plan = planned(&lying, &Asked::default());
+    let plan = planned(&lying, &CompareRequest::default());
     assert!(lying.0.read.lock().unwrap().is_empty());
     assert_eq!(changed(&lying), ["plan.json"]);
     for index in 1..=3 {
@@ -57,7 +57,7 @@ fn a_plan_reads_no_part_and_a_shard_its_own_ranks_alone() {
         report(&single, "s3://bucket/runs", folder.path())
     );
     // Shards of another plan are told and not counted.
-    planned(&lying, &Asked { ranks: Some("0-1".into()), ..Asked::default() });
+    planned(&lying, &CompareRequest { ranks: Some("0-1".parse().unwrap()), ..CompareRequest::default() });
     let error = merge_staged(&mut stage(&lying), Path::new("s3://bucket/run"), &[]).unwrap_err().to_string();
     assert!(error.starts_with("s3://bucket/run/plan.json: no shard of it is done; run: "), "{error}");
     shard(&lying, &plan, 1).unwrap();
@@ -71,7 +71,7 @@ fn a_plan_reads_no_part_and_a_shard_its_own_ranks_alone() {
 #[test]
 fn a_shard_whose_rows_did_not_arrive_is_not_done() {
     let (_folder, lying) = case();
-    let plan = planned(&lying, &Asked::default());
+    let plan = planned(&lying, &CompareRequest::default());
     for index in 2..=3 {
         shard(&lying, &plan, index).unwrap();
     }
@@ -91,7 +91,8 @@ fn a_shard_whose_rows_did_not_arrive_is_not_done() {
     // One that was poisoned by a part that could not be read is tried again: what it said goes before its rows do.
     let key = "runs/candidate/step0/rank5/dump.json";
     let whole = lying.0.objects.lock().unwrap().insert(key.into(), b"{".to_vec()).unwrap();
-    let plan = planned(&lying, &Asked { ranks: Some("3-5".into()), ..Asked::default() });
+    let plan =
+        planned(&lying, &CompareRequest { ranks: Some("3-5".parse().unwrap()), ..CompareRequest::default() });
     for index in 1..=3 {
         shard(&lying, &plan, index).unwrap();
     }

@@ -60,7 +60,7 @@ def scaled(x):
 
 
 def cosine(b, c):
-    """Of two real vectors of norms other than 0; complex ones are given as their parts."""
+    """Returns the cosine of two real vectors of norms other than 0; complex ones are given as their parts."""
     with np.errstate(under="ignore"):
         b, c = scaled(b), scaled(c)
         return float(np.sum(b * c) / (norm(b) * norm(c)))

@@ -47,7 +47,7 @@ def near(found, expected, tolerance, scale=0.0, floor=0.0):
 
 
 def differing(row, case):
-    """What of a row is not what NumPy says."""
+    """Returns what in a row is not what NumPy says."""
     b, c = tensors.make(case)
     expected = formulas.metrics(b, c)
     modulus = formulas.is_complex(b) or formulas.is_complex(c)

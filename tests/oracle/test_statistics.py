@@ -1,4 +1,4 @@
-"""What the tool says from recorded statistics alone: differences as they are, and bounds that the data never falls below."""
+"""Answers from recorded statistics alone: differences as they are, and bounds that the data never falls below."""
 
 import json
 

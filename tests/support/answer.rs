@@ -66,7 +66,7 @@ impl Answer {
         found.unwrap_or_else(|| panic!("no row {op} {slot}"))
     }
 
-    /// What is said about an op at fault.
+    /// Fields of an op at fault.
     pub(crate) fn culprit(&self, op: &str) -> Option<&Finding> {
         self.summary.culprits.iter().find(|culprit| culprit.op == op)
     }

@@ -38,7 +38,7 @@ impl Side {
     }
 }
 
-/// What a dump holds of each tensor.
+/// Data that a dump holds of each tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Task {
     Tensor,

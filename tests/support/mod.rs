@@ -1,4 +1,4 @@
-//! What the integration tests share.
+//! Shared parts of the integration tests.
 #![allow(dead_code, reason = "every test file uses its own part of this")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

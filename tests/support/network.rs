@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use probe::capture::{CaptureTask, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
-use probe::compare::CompareOptions;
+use probe::compare::CompareRequest;
 use probe::dump::{Content, DType, SlotSide, TensorRef};
 use probe::measure::observe;
 use tempfile::TempDir;
@@ -18,7 +18,7 @@ const COLUMNS: usize = 96;
 /// Blocks of a product and a GELU.
 const BLOCKS: u32 = 6;
 
-/// What each GELU adds in any run but run 0: 100 times what the judge expects of it.
+/// Error that each GELU adds in any run but run 0: 100 times what the judge expects of it.
 pub(crate) const NOISE: f32 = 2.4e-5;
 
 /// Uniform numbers, other ones for every seed.
@@ -38,7 +38,7 @@ pub(crate) struct Run {
     pub(crate) steps: &'static [u64],
     /// Seed of its noise; none in run 0.
     pub(crate) number: u32,
-    /// What each GELU adds to what it makes.
+    /// Error that each GELU adds to its result.
     pub(crate) noise: f32,
     /// By how much the GELU of block 3 is off on top, relative to what it makes.
     pub(crate) fault: f32,
@@ -145,7 +145,9 @@ impl Dumps {
     /// Compares the baseline with `candidate`, knowing the noise of `noise`.
     pub(crate) fn compare(&self, candidate: &str, noise: &[&str]) -> Answer {
         let noise = noise.iter().map(|name| self.path(name)).collect();
-        let options = CompareOptions { noise, ..CompareOptions::default() };
+        let options = CompareRequest { noise, ..CompareRequest::default() }
+            .options(&probe::files::Copies::default())
+            .unwrap();
         Answer::with(&self.path("baseline"), &self.path(candidate), &options)
     }
 }

@@ -1,4 +1,4 @@
-// What all parts of the page share: the data, what is shown, and who wants to hear of changes.
+// State shared by all parts of the page: the data, what is shown, and who wants to hear of changes.
 
 import type { Model, Part } from "./data";
 import { isFault } from "./role";
@@ -143,7 +143,7 @@ export class App {
     return PHASES[this.phases[op] ?? 0] ?? "";
   }
 
-  /** What runs behind the backward pass and outside of all modules moves the weights. */
+  /** Ops behind the backward pass and outside of all modules move the weights. */
   private phasesOf(): Uint8Array {
     const { model } = this;
     const found = new Uint8Array(model.count);
@@ -164,7 +164,7 @@ export class App {
     return found;
   }
 
-  /** What an op's name begins with: `Module`, `Functional`, `Aten`. */
+  /** First part of an op's name: `Module`, `Functional`, `Aten`. */
   kind(op: number): string {
     const name = this.model.name(op);
     const end = name.indexOf(".");

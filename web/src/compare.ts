@@ -18,7 +18,7 @@ export async function compare(root: HTMLElement, head: Head): Promise<void> {
   const model = new Model(head, report, portraits);
   await model.load();
   const app = new App(model);
-  // What is on the first screen comes before the values of all ops.
+  // The first screen comes before the values of all ops.
   const ready = new Promise<void>((resolve) => setTimeout(() => resolve(model.unpackAll()), 60));
   const find = h("input", { type: "search", class: "find", autocomplete: "off", spellcheck: "false" });
   const words = () => {

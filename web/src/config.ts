@@ -3,7 +3,7 @@
 import type { Head } from "./data";
 import { h } from "./dom";
 import { sheet } from "./frame";
-import type { ConfigReport, ConfigRow } from "./report";
+import type { ConfigReport, PartReport, RowReport } from "./report";
 import { count, ranges, shorten, visible } from "./text";
 import { named, say, w } from "./words";
 
@@ -64,14 +64,14 @@ function unread(report: ConfigReport): HTMLElement {
 }
 
 function parts(report: ConfigReport): HTMLElement[] {
-  const all = Object.entries(report.parts).map(([name, part]) => ({ name, ...part }));
+  const all = (Object.entries(report.parts) as [string, PartReport][]).map(([name, part]) => ({ name, ...part }));
   all.sort((a, b) => ORDER.indexOf(a.verdict) - ORDER.indexOf(b.verdict));
   return all
     .filter(({ rows }) => rows.length)
     .map(({ name, verdict, rows }) => {
-      const of = (wanted: ConfigRow["verdict"]) => rows.filter((row) => row.verdict === wanted);
+      const of = (wanted: RowReport["verdict"]) => rows.filter((row) => row.verdict === wanted);
       const seen = [...of("diff"), ...of("unknown"), ...of("note")];
-      const fold = (text: string, list: ConfigRow[]) =>
+      const fold = (text: string, list: RowReport[]) =>
         list.length ? h("details", {}, h("summary", {}, say(text, { n: count(list.length) })), table(list)) : null;
       return h(
         "section",
@@ -84,7 +84,7 @@ function parts(report: ConfigReport): HTMLElement[] {
     });
 }
 
-function table(rows: ConfigRow[]): HTMLElement {
+function table(rows: RowReport[]): HTMLElement {
   const head = ["", w().key, w().baseline, w().candidate, w().why];
   return h(
     "div",
@@ -113,11 +113,11 @@ function table(rows: ConfigRow[]): HTMLElement {
   );
 }
 
-function place(row: ConfigRow): HTMLElement | null {
+function place(row: RowReport): HTMLElement | null {
   const parts = [row.step === null ? "" : `${w().step} ${row.step}`, row.ranks.length ? `${w().rank} ${ranges(row.ranks)}` : ""].filter(Boolean);
   return parts.length ? h("div", { class: "hint" }, parts.join(", ")) : null;
 }
 
-function word(verdict: ConfigRow["verdict"]): string {
+function word(verdict: RowReport["verdict"]): string {
   return verdict === "expected" ? w().expected : w()[verdict];
 }

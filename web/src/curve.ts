@@ -255,7 +255,7 @@ export function curve(app: App): HTMLElement {
     }
   }
 
-  /** What moves: the open op, the op under the pointer, and the range that is being dragged. */
+  /** Moving parts: the open op, the op under the pointer, and the range that is being dragged. */
   function paintOver(hover: number | null, drag: [number, number] | null): void {
     const g = context(over, width, HEIGHT);
     const part = app.part();

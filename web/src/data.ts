@@ -5,7 +5,7 @@ import type { Report, Portrait } from "./report";
 type Form = "text" | "count" | "real" | "whole";
 type Names = [string, Form][];
 
-/** What the last piece holds. */
+/** Content of the last piece. */
 export interface Head {
   kind: string;
   schema_version: number;
@@ -207,7 +207,7 @@ export class Model {
     return this.text("op", op);
   }
 
-  /** Whether an op comes before another in the order of steps, ranks and execution. */
+  /** Returns true if an op comes before another in the order of steps, ranks and execution. */
   before(op: number, other: number): boolean {
     const [a, b] = [this.part(op), this.part(other)];
     return a === b || !a || !b ? op < other : this.parts.indexOf(a) < this.parts.indexOf(b);

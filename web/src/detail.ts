@@ -326,7 +326,7 @@ function pair(b: string, c: string): string {
   return b ? `${visible(b)} → ${visible(c)}` : visible(c);
 }
 
-/** What stands before a metric that is no exact value. */
+/** Prefix of a metric that is no exact value. */
 function sign(slot: Slot): string {
   const basis = slot.text("basis");
   return basis === "sketch" ? "≈" : basis === "statistics" ? "≥" : "";

@@ -2,7 +2,7 @@
 
 type Child = Node | string | number | null | undefined | false;
 
-/** What an element may be given: attributes, `on…` listeners, and `class`. */
+/** Settings of an element: attributes, `on…` listeners, and `class`. */
 export type Attributes = Record<string, unknown>;
 
 const SVG = "http://www.w3.org/2000/svg";

@@ -1,4 +1,4 @@
-// What all views have: the bar at the top, light and dark, the language, and the list of keys.
+// Parts of all views: the bar at the top, light and dark, the language, and the list of keys.
 
 import { h, replace } from "./dom";
 import { remember, remembered } from "./state";

@@ -3,8 +3,8 @@
 import type { Head } from "./data";
 import { h, replace, s } from "./dom";
 import { sheet } from "./frame";
-import type { Culprit, GatePage, History, Num } from "./report";
-import { count, error, number, shorten, visible } from "./text";
+import type { GateCulprit, GatePage, History } from "./report";
+import { count, error, number, numeric, shorten, visible } from "./text";
 import { named, say, w } from "./words";
 
 /** Rows of a table at first, and each time more are asked for. */
@@ -14,12 +14,12 @@ const CHART = { width: 300, height: 84, left: 4, right: 6, top: 8, bottom: 6 };
 const CHARTS = { scalar: 24, module: 6 };
 const STATUSES = ["failed", "unverified", "follows", "waived", "passed"] as const;
 
-/** What a chart and the table below it show. */
+/** Data of a chart and the table below it. */
 interface Series {
   kind: "scalar" | "module";
   name: string;
   values: (number | null)[];
-  /** What became of it in each run; of a scalar, the state of the gate. */
+  /** Its outcome in each run; for a scalar, the state of the gate. */
   states: (string | null)[];
   jumps: number[];
 }
@@ -30,11 +30,6 @@ export function gate(root: HTMLElement, head: Head): void {
   sheet(root, "config gate", page.gate.state, sides, () => [
     headline(page), culprits(page), history(page), environment(page), unverified(page), cases(page),
   ]);
-}
-
-/** A number of the file, where words stand for what JSON has no digits for. */
-function num(value: Num | null | undefined): number | null {
-  return value === null || value === undefined ? null : Number(value);
 }
 
 function headline({ gate, cases_left_out }: GatePage): HTMLElement {
@@ -112,8 +107,8 @@ function culprits({ gate }: GatePage): HTMLElement | null {
   );
 }
 
-function culprit(found: Culprit): HTMLElement {
-  const [baseline, candidate, off] = [num(found.baseline), num(found.candidate), num(found.error)];
+function culprit(found: GateCulprit): HTMLElement {
+  const [baseline, candidate, off] = [numeric(found.baseline), numeric(found.candidate), numeric(found.error)];
   const where =
     found.step === null ? w().allSteps : `${w().step} ${found.step}${found.rank === null ? "" : ` · ${w().rank} ${found.rank}`}`;
   const facts = [
@@ -167,10 +162,10 @@ function history({ history: past, gate }: GatePage): HTMLElement {
   const name = (run: number) => `${w().run} ${run} ${commitOf(past, run)}`;
   const said = [
     ...past.jumps.map((jump) =>
-      say(jump.environment ? w().jumpEnvironment : w().jump, { scalar: visible(jump.scalar), change: error(num(jump.change)), run: name(jump.run) }),
+      say(jump.environment ? w().jumpEnvironment : w().jump, { scalar: visible(jump.scalar), change: error(numeric(jump.change)), run: name(jump.run) }),
     ),
     ...past.drifts.map((drift) =>
-      say(w().slowDrift, { scalar: visible(drift.scalar), change: error(num(drift.change)), run: name(drift.from), n: past.first + past.runs.length - drift.from }),
+      say(w().slowDrift, { scalar: visible(drift.scalar), change: error(numeric(drift.change)), run: name(drift.from), n: past.first + past.runs.length - drift.from }),
     ),
   ];
   if (said.length) section.append(h("ul", { class: "plain trend" }, ...said.slice(-SHOWN).map((line) => h("li", {}, line))));
@@ -205,7 +200,7 @@ function history({ history: past, gate }: GatePage): HTMLElement {
   if (past.modules_left_out) section.append(h("p", { class: "hint" }, say(w().more, { n: count(past.modules_left_out) })));
   if (series.length) section.append(h("p", { class: "hint" }, w().markText));
   section.append(table);
-  // What is to blame is what somebody wants to see first; else the loss.
+  // The series to blame comes first; else the loss.
   const blamed = gate.culprits[0]?.name;
   const first = series.find(({ name }) => name === blamed) ?? series.find(({ name }) => name.includes("loss")) ?? series[0];
   if (first) choose(first);
@@ -218,14 +213,14 @@ function seriesOf(past: History): Series[] {
   const scalars = past.scalars.map(({ name, means }) => ({
     kind: "scalar" as const,
     name,
-    values: means.map(num),
+    values: means.map(numeric),
     states,
     jumps: past.jumps.filter(({ scalar }) => scalar === name).map(({ run }) => run - past.first),
   }));
   const modules = past.modules.map(({ name, errors, statuses }) => ({
     kind: "module" as const,
     name,
-    values: errors.map(num),
+    values: errors.map(numeric),
     states: statuses,
     jumps: [],
   }));
@@ -257,7 +252,7 @@ function chart(past: History, series: Series, choose: () => void): HTMLButtonEle
     ceiling > floor ? height - bottom - ((level(value) - floor) / (ceiling - floor)) * (height - top - bottom) : height / 2;
   const marks = known.map(({ value, run }) => {
     const good = isGood(series.states[run] ?? null);
-    // What is no number stands at the top, in the colour of faults.
+    // A value that is no number stands at the top, in the colour of faults.
     const [px, py] = [x(run), Number.isFinite(value) ? y(value) : top];
     const bad = !good || !Number.isFinite(value);
     return s("path", {
@@ -373,7 +368,7 @@ function cases(page: GatePage): HTMLElement | null {
         for (const one of list.slice(from, from + SHOWN)) {
           const place = one.step === null ? w().allSteps : `${one.step}${one.rank === null ? "" : `.${one.rank}`}`;
           body.append(
-            h("tr", {}, h("td", {}, place), h("th", { scope: "row" }, visible(one.name)), h("td", { class: "num" }, error(num(one.error))), h("td", {}, visible(one.message))),
+            h("tr", {}, h("td", {}, place), h("th", { scope: "row" }, visible(one.name)), h("td", { class: "num" }, error(numeric(one.error))), h("td", {}, visible(one.message))),
           );
         }
         if (from + SHOWN < list.length) {

@@ -72,7 +72,7 @@ class Links {
       const others: { op: number; path: string }[] = [];
       for (let other = this.first[value] ?? NONE; other !== NONE; other = this.next[other] ?? NONE) {
         const where = this.op[other] ?? 0;
-        // What an op was given was made before it, and what it made is read after it.
+        // The inputs of an op were made before it, and its results are read after it.
         if ((this.made[other] === 1) === made || (made ? where <= op : where >= op)) continue;
         others.push({ op: where, path: this.text(other) });
       }

@@ -3,7 +3,7 @@
 import type { App } from "./app";
 import { h, replace } from "./dom";
 import { mark, ROLES } from "./role";
-import { count, error, number, ranges, shorten, visible } from "./text";
+import { count, error, number, numeric, ranges, shorten, visible } from "./text";
 import { named, say, w } from "./words";
 
 export function headline(app: App): HTMLElement {
@@ -82,7 +82,7 @@ function verdicts(counts: Record<string, number>): string {
 }
 
 /** Where in a tensor the error lies, as `report.txt` says it. */
-function whereabouts(place: import("./report").Finding["place"]): string {
+function whereabouts(place: import("./report").Culprit["place"]): string {
   if (!place) return "";
   const { shape, largest, region } = place;
   const slices = region
@@ -94,8 +94,8 @@ function whereabouts(place: import("./report").Finding["place"]): string {
       say(w().largest, {
         index: `[${largest.index.join(", ")}]`,
         shape: `[${shape.join(", ")}]`,
-        baseline: number(largest.baseline, 8),
-        candidate: number(largest.candidate, 8),
+        baseline: number(numeric(largest.baseline), 8),
+        candidate: number(numeric(largest.candidate), 8),
       }),
     );
   if (slices && /\d/.test(slices)) parts.push(say(w().nearlyAll, { slices: `[${slices}]` }));

@@ -1,168 +1,391 @@
-// What report.json says, as far as the page reads it; schemas/report.schema.json has all of it.
+// The data of the pages, made by generate-schemas. Do not edit: change the structs in crates/report.
 
-export interface Finding {
-  step: number;
-  rank: number;
-  order: number;
-  op: string;
-  slot: string;
-  cause: string;
-  role: string;
-  metrics: Record<string, number | string | null>;
-  basis: string | null;
-  place: {
-    shape: number[];
-    largest: { index: number[]; baseline: number; candidate: number } | null;
-    region: [number, number][] | null;
-  } | null;
-  reason: string;
-  followers: number;
-  stack: string[];
-  source: string | null;
-  module: string | null;
+/** Data of the page of a comparison. */
+export interface Comparison {
+  portraits: Portrait[];
+  report: Report;
 }
 
-export interface Run {
-  path: string;
-  format: string;
-  task: string;
-  level: string;
-  steps: number[];
-  ranks: number[];
-  ops: number;
-}
-
-export interface Report {
-  verdict: "agree" | "diverged" | "incomplete";
-  first_divergence: Finding | null;
-  culprits: Finding[];
-  faults: { culprit: number; steps: number[]; ranks: number[]; findings: number; followers: number }[];
-  counts: {
-    parts: number;
-    ops_paired: number;
-    ops_baseline_only: number;
-    ops_candidate_only: number;
-    slots: number;
-    verdicts: Record<string, number>;
-    roles: Record<string, number>;
-    bytes: number;
-  };
-  incomplete: { place: string; reason: string }[];
-  notes: string[];
-  baseline: Run;
-  candidate: Run;
+/** The whole check. */
+export interface ConfigReport {
+  answer: string;
+  baseline: Pack;
+  candidate: Pack;
+  incomplete: Place[];
+  parts: Parts;
+  schema_version: number;
   seconds: number;
+  strict: boolean;
+  tool: Tool;
+  verdict: VerdictWord;
+}
+
+/** Tallies by name. */
+export interface CountsByName {
+  bytes: number;
+  ops_baseline_only: number;
+  ops_candidate_only: number;
+  ops_paired: number;
+  parts: number;
+  roles: Tally;
+  slots: number;
+  verdicts: Tally;
+}
+
+/** Number of cases by status. */
+export interface CountsEntry {
+  failed: number;
+  follows: number;
+  passed: number;
+  unverified: number;
+  waived: number;
+}
+
+/** An op at fault. */
+export interface Culprit {
+  basis: "data" | "sketch" | "statistics" | null;
+  below?: string[];
+  caller?: string | null;
+  cause: "numerics" | "argument" | "dtype" | "non-finite" | "input" | "structure" | "gradient" | "optimizer";
+  collectives: number;
+  estimated: boolean;
+  followers: number;
+  metrics: Metrics;
+  module: string | null;
+  op: string;
+  order: number;
+  place: Spot | null;
+  rank: number;
+  reason: string;
+  reference_error_baseline: Exact | null;
+  reference_error_candidate: Exact | null;
+  role: "clean" | "recovers" | "propagates" | "amplifies" | "introduces" | "unknown" | "unpaired";
+  slot: string;
+  source: string | null;
+  stack: string[];
+  step: number;
+}
+
+/** One setting of the environment on both sides. */
+export interface Difference {
+  baseline: string | null;
+  candidate: string | null;
+  name: string;
+}
+
+/** A scalar that drifts. */
+export interface Drift {
+  change: Exact;
+  from: number;
+  scalar: string;
+}
+
+/** A map of the errors, and the distributions of values and errors. */
+export interface Elements {
+  baseline: number[];
+  candidate: number[];
+  cells: (number | null)[];
+  columns: number;
+  equal: number;
+  errors: number[];
+  height: number;
+  max: number;
+  min: number;
+  non_finite: number;
+  rows: number;
+  width: number;
+}
+
+/** The environments. */
+export interface EnvironmentEntry {
+  baseline: Record<string, string>;
+  baseline_fingerprint: string;
+  candidate: Record<string, string>;
+  candidate_fingerprint: string;
+  differences: Difference[];
+  known: boolean;
+}
+
+/** A number, or a word if it is not finite. */
+export type Exact = number | "NaN" | "Infinity" | "-Infinity";
+
+/** The first of the greatest and of the least finite elements. */
+export interface Extremes {
+  greatest: OfSides;
+  least: OfSides;
+}
+
+/** One fault, in all the steps and ranks that show it. */
+export interface Fault {
+  culprit: number;
+  findings: number;
+  followers: number;
+  ranks: number[];
+  steps: number[];
+}
+
+/** One value or module that was checked. */
+export interface GateCase {
+  error: Exact | null;
+  kind: "op" | "module" | "scalar";
+  message: string;
+  name: string;
+  rank: number | null;
+  status: "passed" | "failed" | "follows" | "waived" | "unverified";
+  step: number | null;
+}
+
+/** An op, module or scalar to blame. */
+export interface GateCulprit {
+  baseline: Exact | null;
+  candidate: Exact | null;
+  cause: string;
+  error: Exact | null;
+  followers: number;
+  kind: "op" | "module" | "scalar";
+  module: string | null;
+  name: string;
+  places: number;
+  rank: number | null;
+  reason: string;
+  slot: string;
+  source: string | null;
+  stack: string[];
+  step: number | null;
+  waived: string | null;
+}
+
+/** Data of the page of a gate. */
+export interface GatePage {
+  cases: GateCase[];
+  cases_left_out: number;
+  gate: GateReport;
+  history: History | null;
+}
+
+/** The whole gate. */
+export interface GateReport {
+  answer: string;
+  baseline: SideEntry;
+  baseline_hash: string;
+  candidate: SideEntry;
+  commit: string | null;
+  counts: CountsEntry;
+  culprits: GateCulprit[];
+  environment: EnvironmentEntry;
+  evidence: string[];
+  exit_code: number;
+  mode: string;
+  moved_by: string | null;
+  narrowed: string[];
+  next: string;
+  notes: string[];
+  policy: string | null;
+  schema_version: number;
+  seconds: number;
+  state: "pass" | "flaky" | "drift" | "regression" | "unverified";
+  tool: Tool;
+  unverified: Place[];
+}
+
+/** Gate after gate; runs are numbered over the whole history. */
+export interface History {
+  drifts: Drift[];
+  faults: string[];
+  first: number;
+  jumps: Jump[];
+  modules: Module[];
+  modules_left_out: number;
+  runs: HistoryRun[];
+  scalars: Scalar[];
+  scalars_left_out: number;
+}
+
+/** A gate of the history. */
+export interface HistoryRun {
+  commit: string | null;
+  culprit: string | null;
+  environment: string;
+  state: string;
+  time: number;
+}
+
+/** A scalar that has jumped. */
+export interface Jump {
+  change: Exact;
+  environment: boolean;
+  run: number;
+  scalar: string;
+}
+
+/** The element with the largest absolute error. */
+export interface Largest {
+  baseline: Exact;
+  candidate: Exact;
+  index: number[];
+}
+
+/** An element and its position. */
+export interface Located {
+  index: number[];
+  value: Exact;
+}
+
+/** Metrics by name; null if undefined or unknown, a word if not finite. */
+export interface Metrics {
+  cosine: number | null | "NaN" | "Infinity" | "-Infinity";
+  euclidean: number | null | "NaN" | "Infinity" | "-Infinity";
+  max_abs_err: number | null | "NaN" | "Infinity" | "-Infinity";
+  max_rel_err: number | null | "NaN" | "Infinity" | "-Infinity";
+  max_ulp: number | null | "NaN" | "Infinity" | "-Infinity";
+  mean_abs_err: number | null | "NaN" | "Infinity" | "-Infinity";
+  mean_rel_err: number | null | "NaN" | "Infinity" | "-Infinity";
+  rel_l2: number | null | "NaN" | "Infinity" | "-Infinity";
+  rmse: number | null | "NaN" | "Infinity" | "-Infinity";
+  within_1e3: number | null | "NaN" | "Infinity" | "-Infinity";
+  within_5e3: number | null | "NaN" | "Infinity" | "-Infinity";
+}
+
+/** A module by run; null where a run does not have it. */
+export interface Module {
+  errors: (Exact | null)[];
+  name: string;
+  statuses: (string | null)[];
+}
+
+/** An element of each side. */
+export interface OfSides {
+  baseline: Located;
+  candidate: Located;
+}
+
+/** One of the two packs. */
+export interface Pack {
+  device: string | null;
+  format: string;
+  path: string;
+  ranks: number[];
+  steps: number[];
+}
+
+/** A part. */
+export interface PartReport {
+  rows: RowReport[];
+  verdict: RowWord;
+}
+
+/** The parts by name; every part is there. */
+export interface Parts {
+  coverage: PartReport;
+  dataloader: PartReport;
+  dataset: PartReport;
+  distributed: PartReport;
+  env: PartReport;
+  flags: PartReport;
+  hyperparameters: PartReport;
+  model: PartReport;
+  optimizer: PartReport;
+  pip: PartReport;
+  platform: PartReport;
+  random: PartReport;
+  scaler: PartReport;
+  schedule: PartReport;
+  source: PartReport;
+  weights: PartReport;
+}
+
+/** One thing that could not be compared. */
+export interface Place {
+  place: string;
+  reason: string;
 }
 
 /** A closer look at a value at fault. */
 export interface Portrait {
-  step: number;
-  rank: number;
+  elements?: Elements | null;
+  lanes?: number[] | null;
   order: number;
+  rank: number;
   slot: number;
-  elements?: {
-    height: number;
-    width: number;
-    rows: number;
-    columns: number;
-    cells: (number | null)[];
-    min: number;
-    max: number;
-    baseline: number[];
-    candidate: number[];
-    equal: number;
-    non_finite: number;
-    errors: number[];
-  };
-  lanes?: number[];
+  step: number;
 }
 
-/** What config.json says, as far as the page reads it. */
-export interface ConfigRow {
-  key: string;
-  step: number | null;
-  ranks: number[];
+/** The whole comparison. */
+export interface Report {
+  baseline: Run;
+  candidate: Run;
+  counts: CountsByName;
+  culprits: Culprit[];
+  faults: Fault[];
+  first_divergence: Culprit | null;
+  incomplete: Place[];
+  notes: string[];
+  schema_version: number;
+  seconds: number;
+  tool: Tool;
+  verdict: RunWord;
+}
+
+/** One item that was checked. */
+export interface RowReport {
+  action: string;
   baseline: string | null;
   candidate: string | null;
-  verdict: "match" | "expected" | "note" | "unknown" | "diff";
+  key: string;
+  ranks: number[];
   reason: string;
-  action: string;
-}
-
-export interface ConfigReport {
-  verdict: "match" | "diff" | "incomplete";
-  answer: string;
-  strict: boolean;
-  parts: Record<string, { verdict: ConfigRow["verdict"]; rows: ConfigRow[] }>;
-  incomplete: { place: string; reason: string }[];
-  baseline: { path: string; format: string; device: string | null; steps: number[]; ranks: number[] };
-  candidate: { path: string; format: string; device: string | null; steps: number[]; ranks: number[] };
-  seconds: number;
-}
-
-/** A number; a word where it is not finite. */
-export type Num = number | "NaN" | "Infinity" | "-Infinity";
-
-/** What gate.json says, as far as the page reads it; schemas/gate.schema.json has all of it. */
-export interface Culprit {
-  kind: "op" | "module" | "scalar";
-  name: string;
-  slot: string;
   step: number | null;
-  rank: number | null;
-  cause: string;
-  reason: string;
-  baseline: Num | null;
-  candidate: Num | null;
-  error: Num | null;
-  module: string | null;
-  source: string | null;
-  stack: string[];
-  places: number;
-  followers: number;
-  waived: string | null;
+  verdict: RowWord;
 }
 
-export type GateStatus = "passed" | "failed" | "follows" | "waived" | "unverified";
+/** Verdict of a part or a row, from harmless to worst. */
+export type RowWord = "match" | "expected" | "note" | "unknown" | "diff";
 
-export interface GateReport {
-  state: "pass" | "flaky" | "drift" | "regression" | "unverified";
-  answer: string;
-  mode: string;
-  culprits: Culprit[];
-  environment: {
-    known: boolean;
-    differences: { name: string; baseline: string | null; candidate: string | null }[];
-    baseline: Record<string, string>;
-    candidate: Record<string, string>;
-  };
-  unverified: { place: string; reason: string }[];
-  counts: Record<GateStatus, number>;
-  evidence: string[];
-  notes: string[];
-  commit: string | null;
-  baseline: { paths: string[]; format: string; points: number; steps: number };
-  candidate: { paths: string[]; format: string; points: number; steps: number };
-  policy: string | null;
-  next: string;
+/** One of the two runs. */
+export interface Run {
+  format: string;
+  level: string;
+  ops: number;
+  path: string;
+  ranks: number[];
+  steps: number[];
+  task: string;
 }
 
-/** Gate after gate; runs are numbered over the whole history, the first that is here is `first`. */
-export interface History {
-  first: number;
-  runs: { time: number; commit: string | null; state: string; environment: string; culprit: string | null }[];
-  scalars: { name: string; means: (Num | null)[]; lasts: (Num | null)[] }[];
-  jumps: { scalar: string; run: number; change: Num; environment: boolean }[];
-  drifts: { scalar: string; from: number; change: Num }[];
-  modules: { name: string; errors: (Num | null)[]; statuses: (string | null)[] }[];
-  scalars_left_out: number;
-  modules_left_out: number;
-  faults: string[];
+/** Verdict of a whole comparison. */
+export type RunWord = "agree" | "diverged" | "incomplete";
+
+/** A scalar by run; null where a run does not have it. */
+export interface Scalar {
+  lasts: (Exact | null)[];
+  means: (Exact | null)[];
+  name: string;
 }
 
-export interface GatePage {
-  gate: GateReport;
-  cases: { kind: string; name: string; step: number | null; rank: number | null; status: GateStatus; message: string; error: Num | null }[];
-  cases_left_out: number;
-  history: History | null;
+/** One side. */
+export interface SideEntry {
+  format: string;
+  paths: string[];
+  points: number;
+  steps: number;
 }
+
+/** Position of an error in a tensor. Indices refer to the baseline's shape. */
+export interface Spot {
+  extremes: Extremes | null;
+  largest: Largest | null;
+  region: [number, number][] | null;
+  shape: number[];
+}
+
+/** Counts by word; every word is present, also with 0. */
+export type Tally = Record<string, number>;
+
+/** Program that wrote the file. */
+export interface Tool {
+  name: string;
+  version: string;
+}
+
+/** Verdict on two set-ups. */
+export type VerdictWord = "match" | "diff" | "incomplete";

@@ -1,6 +1,6 @@
-// What is shown: kept in the URL's hash, so that a link leads to the same view.
+// State of the view: kept in the URL's hash, so that a link leads to the same view.
 
-/** What a link holds. */
+/** Content of a link. */
 export interface View {
   /** Step and rank. */
   part: string;

@@ -1,5 +1,7 @@
 // Text from dumps made safe to show, and numbers made short.
 
+import type { Exact } from "./report";
+
 const STEERING =
   /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff]/g;
 
@@ -21,6 +23,11 @@ export function shorten(text: string, width: number): string {
   const kept = Math.max(0, width - 1);
   const front = Math.floor(kept / 3);
   return `${all.slice(0, front).join("")}…${all.slice(all.length - (kept - front)).join("")}`;
+}
+
+/** Returns a number of a file, in which words stand for numbers that are not finite. */
+export function numeric(value: Exact | null | undefined): number | null {
+  return value === null || value === undefined ? null : Number(value);
 }
 
 /** A number as tables show it: empty where it is not known. */

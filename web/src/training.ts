@@ -68,7 +68,7 @@ function both(slot: Slot, name: string, step: number): Point | null {
   return baseline === null || candidate === null ? null : { step, baseline, candidate };
 }
 
-/** Of all gradients of parameters. */
+/** Norm of all gradients of parameters. */
 async function normOf(app: App, part: Part): Promise<Point | null> {
   let [baseline, candidate, found] = [0, 0, false];
   for (let op = part.start; op < part.start + part.count; op++) {

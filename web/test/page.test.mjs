@@ -14,7 +14,7 @@ after(async () => {
   clean();
 });
 
-/** Whether all of an element is on the first screen. */
+/** Returns true if all of an element is on the first screen. */
 const onScreen = async (found) => {
   const box = await found.boundingBox();
   return box !== null && box.y >= 0 && box.y + box.height <= 720 && box.x >= 0 && box.x + box.width <= 1280;
@@ -37,7 +37,7 @@ test("the first divergence is on the first screen, without a complaint or a requ
   for (const words of ["numerics", "rel_l2 6.5e-4 (3.3e-7 expected)", "layers.1.mlp", "train.py:54", "[0, 7, 43]", "82 ops follow"])
     assert.ok(answer.includes(words), words);
   assert.ok(await onScreen(shown.locator(".plot")));
-  // What marks the op in the curve is drawn: its colour is there, and is not where nothing is at fault.
+  // The mark of the op in the curve is drawn: its colour is there, and is not where nothing is at fault.
   const marked = await inTheColourOfFaults(shown);
   assert.ok(marked > 15, `${marked} pixels`);
   const agreeing = await open(browser, page("agree"));

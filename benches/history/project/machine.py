@@ -1,4 +1,4 @@
-"""What the machine of the job is set up with, not the commit."""
+"""Set-up of the machine of the job, not of the commit."""
 
 import os
 

@@ -160,7 +160,7 @@ impl CannFiles {
         }
         if !self.open.contains_key(chunk.name) {
             let Some(place) = self.place(chunk.name)? else {
-                return self.refuse(chunk, "has no name that a file below the dump can have".to_owned());
+                return self.refuse(chunk, "has no name that is valid for a file in the dump".to_owned());
             };
             self.open_anew(chunk.name, place)?;
         }
@@ -169,7 +169,7 @@ impl CannFiles {
         let Some(open) = self.open.get_mut(chunk.name) else { return Ok(Fate::Ignored) };
         open.used = clock;
         let Some(data) = chunk.data else {
-            return self.refuse(chunk, "has fewer bytes than it says".to_owned());
+            return self.refuse(chunk, "has fewer bytes than its header states".to_owned());
         };
         let start = chunk.offset.unwrap_or(open.size);
         let end = start.saturating_add(data.len() as u64);
@@ -179,7 +179,7 @@ impl CannFiles {
         }
         if end > MAX_CANN_CHUNKED_BYTES {
             return self
-                .refuse(chunk, format!("ends at byte {end}, and {MAX_CANN_CHUNKED_BYTES} are the most"));
+                .refuse(chunk, format!("ends at byte {end}, beyond the limit of {MAX_CANN_CHUNKED_BYTES}"));
         }
         if let Err(error) = open.write(start, data) {
             let error = CaptureError::io(&open.place, error);

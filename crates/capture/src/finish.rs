@@ -1,7 +1,7 @@
 //! Converts the journals of finished steps to tables, on a separate thread so that training does not wait.
 
 use std::fs::{self, File};
-use std::io::{BufReader, Write as _};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,6 +20,7 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use super::CaptureError;
 use probe_dump::native::columns::{Column, Form, SKETCH_BYTES, ops_schema, stacks_schema};
 use probe_dump::native::{FORMAT, FORMAT_VERSION, JOURNAL, OPS, STACKS, STACKS_JOURNAL};
+use probe_files::seal::{self, Sealed};
 use probe_measure::background;
 
 /// Most finished steps in the queue; a recorder that is faster still has to wait.
@@ -94,22 +95,28 @@ fn convert(
     let file = File::open(&source).map_err(|error| CaptureError::io(&source, error))?;
     let batches = StreamReader::try_new(BufReader::with_capacity(1 << 20, file), None)
         .map_err(|error| CaptureError::format(&source, error))?;
-    let draft = File::create(&draft_path).map_err(|error| CaptureError::io(&draft_path, error))?;
+    let unwritten = |error| CaptureError::io(&draft_path, error);
+    let mut options = File::options();
+    let draft =
+        options.read(true).write(true).create(true).truncate(true).open(&draft_path).map_err(unwritten)?;
     let refused = |error: &dyn std::fmt::Display| CaptureError::format(&target, error);
-    let mut writer =
-        ArrowWriter::try_new(draft, schema, Some(properties())).map_err(|error| refused(&error))?;
+    let mut writer = ArrowWriter::try_new(Sealed::new(draft), schema, Some(properties()))
+        .map_err(|error| refused(&error))?;
     for batch in batches {
         let batch = batch.and_then(&form).map_err(|error| refused(&error))?;
         writer.write(&batch).map_err(|error| refused(&error))?;
     }
-    let mut draft = writer.into_inner().map_err(|error| refused(&error))?;
-    draft.flush().map_err(|error| CaptureError::io(&draft_path, error))?;
-    drop(draft);
+    let draft = writer.into_inner().map_err(|error| refused(&error))?;
+    draft.close().map_err(unwritten)?;
     fs::rename(&draft_path, &target).map_err(|error| CaptureError::io(target, error))
 }
 
 fn properties() -> WriterProperties {
-    let metadata = [("format", FORMAT.to_owned()), ("format_version", FORMAT_VERSION.to_string())];
+    let metadata = [
+        ("format", FORMAT.to_owned()),
+        ("format_version", FORMAT_VERSION.to_string()),
+        (seal::KEY, seal::blank()),
+    ];
     WriterProperties::builder()
         .set_compression(Compression::UNCOMPRESSED)
         .set_max_row_group_row_count(Some(ROW_GROUP))

@@ -14,7 +14,7 @@ use probe_measure::{self as measure, Evidence, KeptMetrics, Unreadable, compare_
 use probe_pair::PartPair;
 
 /// One side of a pair: the record, and the store of its data.
-type Side<'a> = (&'a TensorRecord, &'a dyn TensorStore);
+type StoredTensor<'a> = (&'a TensorRecord, &'a dyn TensorStore);
 
 /// Two tensors that are compared with each other.
 type Distinct = (Arc<TensorRecord>, Arc<TensorRecord>);
@@ -118,7 +118,7 @@ pub(super) fn expect<'a>(
 }
 
 /// Returns the tensors that [`evidence`] reads for a pair.
-fn read_of<'a>((b, b_store): Side<'a>, (c, c_store): Side<'a>) -> [Option<&'a str>; 2] {
+fn read_of<'a>((b, b_store): StoredTensor<'a>, (c, c_store): StoredTensor<'a>) -> [Option<&'a str>; 2] {
     if b.layout != c.layout {
         return [None, None];
     }
@@ -145,7 +145,7 @@ fn same_bytes(b: &TensorRecord, c: &TensorRecord) -> bool {
 }
 
 /// Returns the evidence for one pair, and the bytes of tensor data read.
-pub(super) fn evidence(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
+pub(super) fn evidence(baseline: StoredTensor<'_>, candidate: StoredTensor<'_>) -> (Evidence, u64) {
     let (b, c) = (baseline.0, candidate.0);
     let unreadable =
         |baseline, candidate| (Evidence::Unreadable(Box::new(Unreadable { baseline, candidate })), 0);
@@ -205,7 +205,7 @@ fn measured(b_key: &str, x: &TensorData, c_key: &str, y: &TensorData, bytes: usi
 }
 
 /// Returns the recorded evidence if at most one side has its data.
-fn half(baseline: Side<'_>, candidate: Side<'_>) -> (Evidence, u64) {
+fn half(baseline: StoredTensor<'_>, candidate: StoredTensor<'_>) -> (Evidence, u64) {
     let (b, c) = (baseline.0, candidate.0);
     if let Some((measured, bytes)) = measured_like(candidate, b) {
         return (recorded(b, &measured), bytes);
@@ -232,7 +232,7 @@ fn lacking<'a>(record: &'a TensorRecord, other: &TensorRecord) -> Option<(&'a st
 
 /// Returns the record of `side`, completed with everything that `other` has and it lacks, measured from its data. `None` if
 /// measuring would add nothing or the data cannot be read; the recorded facts are compared in that case.
-fn measured_like(side: Side<'_>, other: &TensorRecord) -> Option<(TensorRecord, u64)> {
+fn measured_like(side: StoredTensor<'_>, other: &TensorRecord) -> Option<(TensorRecord, u64)> {
     let (record, _) = side;
     let (key, content) = lacking(record, other)?;
     let data = load(side, key).ok()?;
@@ -263,7 +263,7 @@ fn recorded(b: &TensorRecord, c: &TensorRecord) -> Evidence {
 }
 
 /// Loads a tensor and checks it against its record: a file that was swapped or truncated must not pass for the tensor.
-pub(super) fn load((record, store): Side<'_>, key: &str) -> Result<TensorData, Box<str>> {
+pub(super) fn load((record, store): StoredTensor<'_>, key: &str) -> Result<TensorData, Box<str>> {
     let data = store.load(key).map_err(|error| error.to_string().into_boxed_str())?;
     let sizes = |shape: &[usize]| shape.iter().map(|&size| size as u64).collect::<Vec<_>>();
     if sizes(data.shape()) != *record.shape {

@@ -4,7 +4,6 @@
 //! Parts are processed in batches, as many at a time as there are pairs of threads; while a batch is measured, the
 //! previous one is reported. Results do not depend on the number of threads.
 
-mod asked;
 mod collect;
 mod error;
 mod fold;
@@ -15,62 +14,47 @@ pub mod peers;
 mod place;
 mod portrait;
 mod reference;
+mod request;
 mod rows;
 mod runtime_ops;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use rayon::prelude::*;
 
-pub use asked::{Asked, AskedError, is_noise_file};
 pub use error::CompareError;
 pub use fold::{Fold, Place, SideFold, SideInfo};
 pub use noise::{Calibration, calibrate, measured as measured_noise};
 pub use part::PartReport;
 pub use portrait::Portrait;
 pub use reference::Reference;
+pub use request::{CompareRequest, is_noise_file};
 
-use probe_dump::{Dump, Level, LevelFilter, NATIVE, NumberSet, PartKey, Rank};
-use probe_files::{Copies, ReportError, map::FileAccess};
+use probe_dump::{Dump, Level, LevelFilter, NATIVE, PartKey, Rank};
+use probe_files::{Copies, ReportError};
 use probe_judge::{
     History, Noise, PartEvidence, PartJudgement, PriorKnowledge, Replayed, Rules, Summary, judge_part,
 };
 use probe_pair::{
-    Alignment, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,
-    keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts, substitutions,
-    value_numbers,
+    Alignment, CommonTerms, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels,
+    keep_common, keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts,
+    substitutions, value_numbers,
 };
 use probe_read::{ReadError, open_called};
 
 use runtime_ops::RuntimeOps;
 
-/// Options of a comparison.
+/// Options of a comparison, with the content of the files that the request names.
 #[derive(Debug, Clone, Default)]
 pub struct CompareOptions {
-    /// Steps to compare; all when empty.
-    pub steps: NumberSet,
-    /// Ranks to compare; all when empty.
-    pub ranks: NumberSet,
-    /// Kinds of op to compare.
-    pub level: LevelFilter,
+    /// The request.
+    pub request: CompareRequest,
     /// The user's tolerance rules.
     pub rules: Rules,
-    /// Access method for the bytes of large files.
-    pub access: FileAccess,
-    /// Compare dumps of different tasks by the data that both recorded, instead of refusing them.
-    pub any_task: bool,
-    /// Compare dumps of different levels by the kinds of op that both recorded, instead of refusing them.
-    pub any_level: bool,
-    /// Compare batches of different sizes by the rows that both sides have.
-    pub rows: bool,
     /// Names to pair with each other although they differ.
     pub mapping: Mapping,
-    /// Noise of the baseline: dumps of repeated runs of it, and files made from the result of [`calibrate`].
-    pub noise: Vec<PathBuf>,
-    /// A run of higher precision, with which both sides are compared.
-    pub reference: Option<PathBuf>,
     /// Calls of both sides that were replayed in float64.
     pub replayed: Replayed,
     /// Locations of dumps that are read from a copy.
@@ -83,7 +67,7 @@ impl CompareOptions {
     /// # Errors
     /// As for [`open`](probe_read::open).
     pub fn open(&self, path: &Path) -> Result<Dump, ReadError> {
-        open_called(path, &self.copies, self.access)
+        open_called(path, &self.copies, self.request.access())
     }
 }
 
@@ -176,7 +160,7 @@ pub fn compare_dumps(
     let started = Instant::now();
     let Prologue { pairing, mut fold, sides } = Prologue::of(b, c, options);
     let noise = noise::measured(b, options, progress, &mut fold.run)?;
-    let reference = options.reference.as_deref();
+    let reference = options.request.reference.as_deref();
     let total = pairing.matches.len();
     let reference =
         reference.map(|path| Reference::open(path, &pairing.matches, total, options)).transpose()?;
@@ -189,7 +173,7 @@ pub fn compare_dumps(
         reference: reference.as_ref(),
     };
     parts.compare(options, progress, sink, &mut fold)?;
-    fold.finish(sides, options.level, started.elapsed().as_secs_f64())
+    fold.finish(sides, options.request.level, started.elapsed().as_secs_f64())
 }
 
 /// Two dumps whose parts are paired, before any is read.
@@ -211,9 +195,7 @@ impl Prologue {
         for fault in b.faults.iter().chain(&c.faults) {
             run.add_incomplete(fault.path().display().to_string(), fault.reason());
         }
-        let selected = |key: &PartKey| {
-            options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
-        };
+        let selected = |key: &PartKey| options.request.selects(key.step, key.rank.number());
         let pairing = pair_parts(b, c, selected);
         for (side, keys) in [("baseline", &pairing.baseline_only), ("candidate", &pairing.candidate_only)] {
             for key in keys {
@@ -268,7 +250,7 @@ impl Parts<'_> {
         let mut waiting: Vec<DonePart> = Vec::new();
         // For each rank, the history that the last compared step left for judging the next.
         let mut histories: BTreeMap<u32, History> = BTreeMap::new();
-        let below = RuntimeOps::of(&options.copies.place(&c.path), options.access);
+        let below = RuntimeOps::of(&options.copies.place(&c.path), options.request.access());
         for matches in self.matches.chunks(parts_at_a_time()) {
             let (reported, mut done) = rayon::join(
                 || hand_on(&waiting, self.total, sink),
@@ -359,7 +341,7 @@ fn compare_part(
     let (b, c) =
         rayon::join(|| baseline.reader.read(&part.baseline), || candidate.reader.read(&part.candidate));
     let (mut b, mut c) = (b?, c?);
-    if b.task != c.task && !options.any_task && !share_statistics((baseline, &b), (candidate, &c)) {
+    if b.task != c.task && !options.request.any_task && !share_statistics((baseline, &b), (candidate, &c)) {
         return Err(CompareError::Tasks {
             place: format!("step {} {}", part.baseline.step, part.baseline.rank),
             baseline: b.task,
@@ -372,14 +354,14 @@ fn compare_part(
             b.task, c.task
         ));
     }
-    options.level.retain(&mut b.ops);
-    options.level.retain(&mut c.ops);
+    options.request.level.retain(&mut b.ops);
+    options.request.level.retain(&mut c.ops);
     let two_tools = [baseline, candidate].iter().filter(|dump| dump.format == NATIVE).count() == 1;
     let across_kernels = holds_kernels(&b) != holds_kernels(&c);
     // If one kind of op was chosen, both sides are filtered to it.
-    if options.level == LevelFilter::All && !across_kernels && differ_in_level(&b, &c, two_tools) {
+    if options.request.level == LevelFilter::All && !across_kernels && differ_in_level(&b, &c, two_tools) {
         let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
-        if !options.any_level {
+        if !options.request.any_level {
             return Err(CompareError::Levels { place, baseline: b.level, candidate: c.level });
         }
         keep_shared_kinds(&mut b, &mut c);
@@ -388,27 +370,32 @@ fn compare_part(
             return Err(CompareError::Nothing { reason });
         }
     }
-    if across_kernels && options.rows {
+    if across_kernels && options.request.rows {
         let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
         let reason = format!(
             "{place}: one side recorded kernels, the other functions: these pair by shape, which different batch sizes do not share; leave out --rows"
         );
         return Err(CompareError::Nothing { reason });
     }
+    let terms = (b.framework != c.framework && !across_kernels)
+        .then(|| CommonTerms::of(&mut b, &mut c, &options.mapping, part.baseline.step > 0));
     if two_tools && !across_kernels {
         keep_common(&mut b, &mut c);
     }
     keep_reached(&mut b, &mut c);
-    if options.rows {
+    if options.request.rows {
         keep_first_batch(&mut b, &mut c);
     }
-    let Alignment { mut ops, notes } =
-        if across_kernels { align_kernels(&mut b, &mut c) } else { align(&b, &c, &options.mapping) };
+    let Alignment { mut ops, notes } = match terms {
+        Some(terms) => terms.align(&mut b, &mut c),
+        None if across_kernels => align_kernels(&mut b, &mut c),
+        None => align(&b, &c, &options.mapping),
+    };
     b.notes.extend(notes);
     if two_tools && !across_kernels {
         keep_common_slots(&mut ops);
     }
-    if options.rows {
+    if options.request.rows {
         rows::take(&mut b, &mut c, &mut ops);
     }
     let substitutions = substitutions(&b, &c, &ops);

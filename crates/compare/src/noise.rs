@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::asked::is_noise_file;
+use super::request::is_noise_file;
 use super::{CompareError, CompareOptions, DonePart, Progress, in_order, parts_at_a_time, work_on};
 use probe_dump::{Dump, PartKey};
 use probe_judge::{History, Incomplete, Noise, NoiseMeter, RunJudge, measure_noise};
@@ -52,7 +52,7 @@ pub fn measured(
     run: &mut RunJudge,
 ) -> Result<Noise, CompareError> {
     let mut found = Measuring::default();
-    for path in &options.noise {
+    for path in &options.request.noise {
         if is_noise_file(path) {
             let copies = &options.copies;
             let added = found.meter.add_file(&copies.place(path), path).map_err(|error| error.called(copies));
@@ -88,9 +88,7 @@ impl Measuring {
     ) -> Result<(), CompareError> {
         let error = |reason: String| CompareError::Noise { path: path.into(), reason };
         let noise = options.open(path)?;
-        let selected = |key: &PartKey| {
-            options.steps.contains(key.step) && options.ranks.contains(u64::from(key.rank.number()))
-        };
+        let selected = |key: &PartKey| options.request.selects(key.step, key.rank.number());
         let same_place = |selected: &dyn Fn(&PartKey) -> bool| {
             let place = |key: &PartKey| (key.step, key.rank.number());
             let mut matches = pair_parts(baseline, &noise, selected).matches;

@@ -65,7 +65,7 @@ impl Reference {
             Ok(rank) => rank,
             Err(fault) => return OfPart { errors: BySlot::default(), fault: Some(at(fault.to_string())) },
         };
-        options.level.retain(&mut rank.ops);
+        options.request.level.retain(&mut rank.ops);
         let (baseline, candidate) = rayon::join(
             || against(&rank, &pair.baseline, &Mapping::default()),
             || against(&rank, &pair.candidate, &options.mapping),
@@ -84,18 +84,18 @@ impl Reference {
 }
 
 /// Errors of one side relative to the reference, by its own ops and slots.
-struct Side {
+struct SideErrors {
     errors: Vec<Vec<Option<f64>>>,
     unreadable: Option<String>,
 }
 
-impl Side {
+impl SideErrors {
     fn error(&self, op: Option<usize>, slot: Option<usize>) -> Option<f64> {
         *self.errors.get(op?)?.get(slot?)?
     }
 }
 
-fn against(reference: &Rank, side: &Rank, mapping: &Mapping) -> Side {
+fn against(reference: &Rank, side: &Rank, mapping: &Mapping) -> SideErrors {
     let pairs = align(reference, side, mapping).ops;
     let values = pairs.iter().flat_map(|pair| {
         let ops = pair.ops.baseline().zip(pair.ops.candidate());
@@ -125,5 +125,5 @@ fn against(reference: &Rank, side: &Rank, mapping: &Mapping) -> Side {
         }
         errors[op][slot] = evidence.metric(Metric::RelL2).filter(|error| error.is_finite());
     }
-    Side { errors, unreadable }
+    SideErrors { errors, unreadable }
 }

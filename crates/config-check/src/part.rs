@@ -129,7 +129,7 @@ impl Verdict {
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Match => "equal, or equal after normalisation",
-            Self::Expected => "differs, and the table of expectations says why it may",
+            Self::Expected => "differs as expected, according to the table of expectations",
             Self::Note => "differs, without known effect on numerics",
             Self::Unknown => "recorded on one side only, not recorded at all, or the check failed",
             Self::Diff => "differs and can change numerics",

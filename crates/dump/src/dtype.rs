@@ -102,9 +102,17 @@ impl DType {
         }
     }
 
-    /// Parses a framework name, with or without the prefix `torch.`.
+    /// Parses a framework name: PyTorch's with or without the prefix `torch.`, MindSpore's (`Float32`, `BFloat16`)
+    /// with or without `mindspore.`.
     pub fn parse(text: &str) -> Option<Self> {
-        let name = text.strip_prefix("torch.").unwrap_or(text);
+        let name = text.strip_prefix("torch.").or_else(|| text.strip_prefix("mindspore.")).unwrap_or(text);
+        let lower: String;
+        let name = if name.starts_with(|first: char| first.is_ascii_uppercase()) {
+            lower = name.to_ascii_lowercase();
+            &lower
+        } else {
+            name
+        };
         let name = match name {
             "float" => "float32",
             "double" => "float64",

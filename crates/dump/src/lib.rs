@@ -5,7 +5,9 @@
 
 mod dtype;
 mod error;
+mod exact;
 mod figure;
+mod framework;
 mod gather;
 mod key;
 mod level;
@@ -19,6 +21,7 @@ mod repeated;
 mod selection;
 mod tensor;
 mod value;
+mod word;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,10 +30,12 @@ use std::sync::Arc;
 
 pub use dtype::{ALL_DTYPES, DType, RecordedDType};
 pub use error::ReadError;
+pub use exact::Exact;
 pub use figure::Figure;
+pub use framework::{Framework, torch_parameter};
 pub use key::DataKey;
 pub use level::Level;
-pub use name::{OpKind, OpName, Phase};
+pub use name::{OpKind, OpName, Phase, without_module_prefix};
 pub use observation::{
     Content, Counts, ExtremePlaces, Observation, SKETCH_LANES, SMALL_TENSOR, Sketch, SketchVersion,
 };
@@ -47,6 +52,7 @@ pub use value::{
     Checksum, Hash128, KeptStatistics, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata,
     TensorRecord, Value, coordinates,
 };
+pub use word::{Named, Word, by_name, of_name};
 
 /// Name of the program, which files record as their writer.
 pub const PROGRAM: &str = "probe";
@@ -159,6 +165,8 @@ pub type Stack = Box<[Box<str>]>;
 pub struct Rank {
     /// Address within the dump.
     pub key: PartKey,
+    /// The framework that was recorded.
+    pub framework: Framework,
     /// Kind of data recorded for tensors.
     pub task: Task,
     /// Level as the capture tool names it (`L0`, `L1`, `mix`, `debug`); empty for collections.

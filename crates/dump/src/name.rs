@@ -4,8 +4,8 @@
 //!
 //! | kind | pattern |
 //! |---|---|
-//! | API | `{Type}.{api}.{n}.{forward or backward}` |
-//! | module | `Module.{path}.{Class}.{forward, backward or parameters_grad}.{n}` |
+//! | API | `{Type}.{api}.{n}.{forward or backward}`; MindSpore's `Primitive.{attribute}.{Class}.{n}.…` |
+//! | module | `Module.{path}.{Class}.{forward, backward or parameters_grad}.{n}`; `Cell.…` in MindSpore |
 //! | step of an optimizer | `Optimizer.{Class}.step.{n}` |
 //! | saved variable | `{name}.{n}.debug` |
 //! | tensor of a collection | any text |
@@ -17,9 +17,9 @@ use std::fmt;
 /// Kind of thing an op name stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum OpKind {
-    /// A call of an `nn.Module`.
+    /// A call of an `nn.Module`, or of a `Cell` of MindSpore.
     Module,
-    /// A call of a torch function, tensor method or dispatcher op.
+    /// A call of a function, tensor method, primitive or dispatcher op.
     Api,
     /// A variable the user saved by name.
     Saved,
@@ -51,12 +51,20 @@ pub struct OpName {
     stem: u32,
 }
 
+/// Prefixes of the names of modules: in PyTorch, and in MindSpore.
+const MODULE_PREFIXES: [&str; 2] = ["Module.", "Cell."];
+
+/// Returns a name without the prefix that marks modules.
+pub fn without_module_prefix(name: &str) -> &str {
+    MODULE_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
+}
+
 impl OpName {
     /// Returns true if the op is a collective: a function that the program calls, or a dispatcher op from the namespaces `c10d` and
     /// `_c10d_functional`.
     pub fn is_collective(&self) -> bool {
         let space = self.as_str().split('.').next().unwrap_or("");
-        space == "Distributed" || space.to_ascii_lowercase().contains("c10d")
+        matches!(space, "Distributed" | "MintDistributed") || space.to_ascii_lowercase().contains("c10d")
     }
 
     /// Parses the name of a dump entry. Text that follows no pattern becomes an API without phase.
@@ -73,7 +81,8 @@ impl OpName {
     }
 
     fn split(text: &str) -> (OpKind, Phase, Option<u32>, usize) {
-        let kind = if text.starts_with("Module.") { OpKind::Module } else { OpKind::Api };
+        let is_module = MODULE_PREFIXES.iter().any(|prefix| text.starts_with(prefix));
+        let kind = if is_module { OpKind::Module } else { OpKind::Api };
         let Some((head, last)) = text.rsplit_once('.') else {
             return (kind, Phase::None, None, text.len());
         };
@@ -143,13 +152,13 @@ impl OpName {
         }
     }
 
-    /// Returns the path of the module (`layers.0.mlp`), without `Module.` and class. `None` for all
+    /// Returns the path of the module (`layers.0.mlp`), without its prefix and class. `None` for all
     /// but modules.
     pub fn module_path(&self) -> Option<&str> {
         if self.kind != OpKind::Module {
             return None;
         }
-        self.stem().strip_prefix("Module.")?.rsplit_once('.').map(|(path, _)| path)
+        without_module_prefix(self.stem()).rsplit_once('.').map(|(path, _)| path)
     }
 
     /// Returns the name that the same call of the same op has in another phase.
@@ -223,6 +232,15 @@ mod tests {
             parts("Optimizer.AdamW.step.2"),
             expect(OpKind::Api, Phase::None, Some(2), "Optimizer.AdamW.step", "step")
         );
+        assert_eq!(
+            parts("Cell.net.0.fc.Dense.forward.1"),
+            expect(OpKind::Module, Phase::Forward, Some(1), "Cell.net.0.fc.Dense", "Dense")
+        );
+        assert_eq!(
+            parts("Primitive.bn_train.BatchNorm.2.backward"),
+            expect(OpKind::Api, Phase::Backward, Some(2), "Primitive.bn_train.BatchNorm", "BatchNorm")
+        );
+        assert_eq!(OpName::parse("Cell.net.0.fc.Dense.forward.1").module_path(), Some("net.0.fc"));
         assert_eq!(parts("odd"), expect(OpKind::Api, Phase::None, None, "odd", "odd"));
         assert_eq!(OpName::parse("Module.layers.0.fc.Linear.backward.0").module_path(), Some("layers.0.fc"));
         assert_eq!(

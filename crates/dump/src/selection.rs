@@ -4,10 +4,13 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use super::{Op, OpKind};
 
 /// Numbers given as `3`, `10-12`, or several of these separated by commas. Empty means all.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct NumberSet(Vec<RangeInclusive<u64>>);
 
 /// A text that is not a [`NumberSet`].
@@ -68,6 +71,22 @@ impl FromStr for NumberSet {
         text.split(',').map(range).collect::<Result<_, _>>().map(Self)
     }
 }
+
+impl From<NumberSet> for String {
+    fn from(set: NumberSet) -> Self {
+        set.to_string()
+    }
+}
+
+impl TryFrom<String> for NumberSet {
+    type Error = SelectionError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+crate::named!(LevelFilter, "level");
 
 /// Kinds of op to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -356,9 +356,9 @@ fn regular_len(path: &Path, metadata: &fs::Metadata) -> Result<u64, ReadError> {
     if metadata.is_file() {
         Ok(metadata.len())
     } else if metadata.is_dir() {
-        Err(ReadError::usage(path, "is a folder, a file is expected here"))
+        Err(ReadError::usage(path, "is a folder; expected a file"))
     } else {
-        Err(ReadError::usage(path, "is a pipe, socket or device, only regular files are read"))
+        Err(ReadError::usage(path, "is a pipe, socket or device; only regular files can be read"))
     }
 }
 

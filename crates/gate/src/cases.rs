@@ -2,7 +2,7 @@
 
 use super::outcome::{Case, Kind, Status};
 use probe_compare::PartReport;
-use probe_dump::{OpKind, OpName};
+use probe_dump::{Exact, OpKind, OpName};
 use probe_judge::{OpJudgement, Role};
 use probe_pair::OpPair;
 
@@ -25,10 +25,13 @@ pub(super) fn of_op(
         return None;
     }
     if let Some(finding) = finding {
-        return Some(Case { error: judged.output_error.get(), ..Case::of_finding(finding, Kind::of(name)) });
+        return Some(Case {
+            error: judged.output_error.get().map(Exact),
+            ..Case::of_finding(finding, Kind::of(name))
+        });
     }
     let mut case = Case::passed(Kind::of(name), name, Some(part.pair.step), Some(part.pair.rank));
-    case.error = judged.output_error.get();
+    case.error = judged.output_error.get().map(Exact);
     match judged.role {
         Role::Unpaired => {
             op.ops.baseline()?;

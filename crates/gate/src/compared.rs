@@ -7,10 +7,11 @@ use super::cases::is_boundary;
 use super::outcome::{Case, Culprit, Kind, NOT_FINITE, Status};
 use super::policy::Policy;
 use super::run::GateOptions;
-use super::side::{Side, Values};
+use super::side::{SideContent, Values};
 use super::{cases, values};
-use probe_compare::{CompareOptions, PartReport, Progress, compare_dumps};
+use probe_compare::{CompareOptions, CompareRequest, PartReport, Progress, compare_dumps};
 use probe_dump::{Counts, Dump, Number, NumberSet, TensorRecord};
+use probe_files::map::FileAccess;
 use probe_judge::{Finding, Incomplete, Role, RunVerdict, Summary, Verdict};
 
 /// Findings on all values.
@@ -43,8 +44,8 @@ const NAMED: usize = 20;
 
 /// Compares the values that both sides have.
 pub(super) fn values(
-    baseline: &mut Side,
-    candidate: &mut Side,
+    baseline: &mut SideContent,
+    candidate: &mut SideContent,
     policy: &Policy,
     options: &GateOptions,
     progress: &dyn Progress,
@@ -84,13 +85,16 @@ pub(super) fn values(
     let steps = NumberSet::of(parts.iter().map(|(step, _)| *step));
     let ranks = NumberSet::of(parts.iter().map(|(_, rank)| u64::from(*rank)));
     let compare = CompareOptions {
-        steps: steps.clone(),
-        ranks: ranks.clone(),
+        request: CompareRequest {
+            steps: Some(steps.clone()),
+            ranks: Some(ranks.clone()),
+            no_mmap: options.access == FileAccess::Read,
+            // A gate captures only modules, while its baseline may have been captured once with every op; modules are what
+            // both have.
+            any_level: true,
+            ..CompareRequest::default()
+        },
         rules: policy.values.clone(),
-        access: options.access,
-        // A gate captures only modules, while its baseline may have been captured once with every op; modules are what both
-        // have.
-        any_level: true,
         ..CompareOptions::default()
     };
     let allowed = baseline.allows_nonfinite;
@@ -103,7 +107,7 @@ pub(super) fn values(
         (Some(summary), ..) => summary,
         (None, Values::Dump(b), Values::Dump(c)) => run(b, c, &compare, progress, &mut seen)?,
         _ => {
-            let path = |side: &Side| side.info.paths.first().cloned().unwrap_or_default();
+            let path = |side: &SideContent| side.info.paths.first().cloned().unwrap_or_default();
             let (b, c) = (baseline.lines(&steps, &ranks), candidate.lines(&steps, &ranks));
             let (b, c) = (values::as_dump(&path(baseline), b), values::as_dump(&path(candidate), c));
             run(&b, &c, &compare, progress, &mut seen)?
@@ -118,7 +122,7 @@ pub(super) fn values(
 /// Compares the sketches of every op that are stored beside a baseline. `None` if there are none or the candidate was recorded
 /// differently: lines are compared in that case.
 fn by_sketches(
-    baseline: &Side,
+    baseline: &SideContent,
     candidate: &Dump,
     options: &CompareOptions,
     progress: &dyn Progress,
@@ -127,7 +131,7 @@ fn by_sketches(
     use probe_compare::CompareError;
 
     let Some(path) = &baseline.info.sketches else { return Ok(None) };
-    let unpacked = super::sketches::open(path, options.access)?;
+    let unpacked = super::sketches::open(path, options.request.access())?;
     match run(&unpacked.dump, candidate, options, progress, seen) {
         Ok(summary) => Ok(Some(summary)),
         Err(GateError::Compare(

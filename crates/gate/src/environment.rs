@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use serde::Serialize;
+
 use super::GateError;
 use super::baseline::Environment;
 use super::policy::{EnvironmentRules, Pattern};
@@ -10,7 +12,9 @@ use probe_config_check::expectations::Expectations;
 use probe_config_check::pack::{self, Parts, Setting};
 
 /// One setting of the environment on both sides.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct Difference {
     /// Its name.
     pub name: String,
@@ -19,6 +23,7 @@ pub struct Difference {
     /// The candidate's value; `None` if it was not recorded.
     pub candidate: Option<String>,
     /// True if the policy requires it to be the same.
+    #[serde(skip)]
     pub must_be_same: bool,
 }
 
@@ -81,7 +86,7 @@ pub fn fingerprint(environment: &Environment) -> String {
         hash.update((value.len() as u64).to_le_bytes());
         hash.update(value);
     }
-    super::number::hexadecimal(&hash.finalize(), 8)
+    super::hexadecimal(&hash.finalize(), 8)
 }
 
 /// Returns the settings of a configuration pack that characterize an environment: device, system, packages, switches, layout. Seeds, data

@@ -14,8 +14,8 @@ use sha2::{Digest, Sha256};
 
 use super::environment::fingerprint;
 use super::import::Series;
-use super::number::Exact;
 use super::outcome::GateOutcome;
+use probe_dump::Exact;
 use probe_files::ReportError;
 use probe_files::limits;
 use probe_read::ReadError;
@@ -46,7 +46,7 @@ pub struct Entry {
     pub commit: Option<String>,
     /// The answer.
     pub state: String,
-    /// What identifies the candidate's environment; empty where nothing was recorded.
+    /// Identifies the candidate's environment; empty if nothing was recorded.
     pub environment: String,
     /// The first culprit: op and slot, module or scalar; absent where there is none.
     #[serde(default)]
@@ -65,7 +65,7 @@ pub struct Point {
     pub mean: Exact,
     /// At the last step.
     pub last: Exact,
-    /// What identifies all of its values, to the bit.
+    /// Identifies all of its values, to the bit.
     pub hash: String,
 }
 
@@ -132,7 +132,7 @@ fn point(series: &Series) -> Option<Point> {
         steps: series.len() as u64,
         mean: Exact(series.values().sum::<f64>() / series.len() as f64),
         last: Exact(*last),
-        hash: super::number::hexadecimal(&hash.finalize(), 8),
+        hash: super::hexadecimal(&hash.finalize(), 8),
     })
 }
 

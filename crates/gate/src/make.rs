@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::GateError;
 use super::baseline::Baseline;
-use super::side::Side;
+use super::side::SideContent;
 use probe_dump::NumberSet;
 use probe_files::map::FileAccess;
 use probe_judge::Incomplete;
@@ -31,7 +31,7 @@ pub fn make(
     steps: &NumberSet,
     access: FileAccess,
 ) -> Result<Made, GateError> {
-    let mut side = Side::open(paths, environment, access)?;
+    let mut side = SideContent::open(paths, environment, access)?;
     let parts = side.lines(steps, &NumberSet::default());
     let mut scalars = std::mem::take(&mut side.scalars);
     for series in scalars.values_mut() {

@@ -2,14 +2,22 @@
 
 use std::path::PathBuf;
 
+use serde::Serialize;
+
 use super::environment::Environments;
 use super::policy::{Effect, Mode, Waiver};
-use probe_dump::{OpKind, OpName};
+#[cfg(feature = "schema")]
+use probe_dump::Word;
+use probe_dump::{Exact, OpKind, OpName, by_name, named};
 use probe_judge::{Finding, Incomplete};
 use probe_measure::Metric;
 
 /// Cause for values that are NaN or infinite.
 pub(super) const NOT_FINITE: &str = "non-finite";
+
+named!(State, "state");
+named!(Status, "status");
+named!(Kind, "kind");
 
 /// The answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,11 +49,6 @@ impl State {
             Self::Unverified => "unverified",
         }
     }
-
-    /// Returns the state called `name`.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|state| state.name() == name)
-    }
 }
 
 /// Status of one case.
@@ -64,6 +67,9 @@ pub enum Status {
 }
 
 impl Status {
+    /// Every status.
+    pub const ALL: [Self; 5] = [Self::Passed, Self::Failed, Self::Follows, Self::Waived, Self::Unverified];
+
     /// Returns the word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
@@ -88,6 +94,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Every kind.
+    pub const ALL: [Self; 3] = [Self::Op, Self::Module, Self::Scalar];
+
     /// Returns the word used in reports.
     pub const fn name(self) -> &'static str {
         match self {
@@ -104,9 +113,13 @@ impl Kind {
 }
 
 /// One value or module that was checked.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "GateCase", deny_unknown_fields))]
 pub struct Case {
     /// Its kind.
+    #[serde(serialize_with = "by_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "Word<Kind>"))]
     pub kind: Kind,
     /// Its name.
     pub name: String,
@@ -115,13 +128,16 @@ pub struct Case {
     /// The rank; `None` for scalars.
     pub rank: Option<u32>,
     /// Its status.
+    #[serde(serialize_with = "by_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "Word<Status>"))]
     pub status: Status,
     /// One-line message; empty if it passed.
     pub message: String,
     /// The evidence, at most five lines; empty if it passed.
+    #[serde(skip)]
     pub evidence: Vec<String>,
     /// Largest relative error of its results; `None` if nothing comparable was recorded, and for scalars.
-    pub error: Option<f64>,
+    pub error: Option<Exact>,
 }
 
 impl Case {
@@ -172,9 +188,13 @@ fn evidence(finding: &Finding) -> Vec<String> {
 }
 
 /// An op, module or scalar to blame.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "GateCulprit", deny_unknown_fields))]
 pub struct Culprit {
     /// Its kind.
+    #[serde(serialize_with = "by_name")]
+    #[cfg_attr(feature = "schema", schemars(with = "Word<Kind>"))]
     pub kind: Kind,
     /// Name of the op, module call or scalar.
     pub name: String,
@@ -189,11 +209,11 @@ pub struct Culprit {
     /// The reason in words.
     pub reason: String,
     /// The baseline's value there; `None` for ops.
-    pub baseline: Option<f64>,
+    pub baseline: Option<Exact>,
     /// The candidate's value there; `None` for ops.
-    pub candidate: Option<f64>,
+    pub candidate: Option<Exact>,
     /// The difference that was judged, as a relative error; `None` if there is none.
-    pub error: Option<f64>,
+    pub error: Option<Exact>,
     /// Path of the module it belongs to.
     pub module: Option<String>,
     /// Source line as `file:line`.
@@ -223,7 +243,7 @@ impl Culprit {
             reason: finding.reason.clone(),
             baseline: None,
             candidate: None,
-            error,
+            error: error.map(Exact),
             module: finding.module.clone(),
             source: finding.source.clone(),
             stack: finding.stack.clone(),

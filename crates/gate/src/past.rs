@@ -55,7 +55,7 @@ impl Past {
         let cases = outcome.cases.iter().filter(|case| case.kind != Kind::Scalar);
         let mut modules = BTreeMap::new();
         for Case { name, status, error, .. } in cases {
-            add(&mut modules, name, status.name(), *error);
+            add(&mut modules, name, status.name(), error.map(|error| error.0));
         }
         if !modules.is_empty() {
             past.modules.insert(past.entries.len() - 1, modules);
@@ -134,8 +134,7 @@ fn tables(folder: &Path) -> BTreeMap<String, Vec<std::path::PathBuf>> {
 /// # Errors
 /// The reason why it cannot be read.
 fn read_table(path: &Path) -> Result<BTreeMap<String, Worst>, String> {
-    // The library panics on some damaged files.
-    std::panic::catch_unwind(|| rows_of(path)).unwrap_or_else(|_| Err("is damaged".into()))
+    probe_files::guarded(|| rows_of(path)).unwrap_or_else(|| Err("is damaged".into()))
 }
 
 fn rows_of(path: &Path) -> Result<BTreeMap<String, Worst>, String> {

@@ -11,7 +11,7 @@ use super::compared::{self, Compared};
 use super::environment::Environments;
 use super::outcome::{GateOutcome, State};
 use super::policy::{Effect, Policy};
-use super::side::{Side, Values};
+use super::side::{SideContent, Values};
 use super::{scalars, state};
 use probe_compare::Progress;
 use probe_dump::NumberSet;
@@ -48,9 +48,9 @@ pub fn gate(
 ) -> Result<GateOutcome, GateError> {
     let started = Instant::now();
     let mut baseline =
-        Side::open(&options.baseline, options.baseline_environment.as_deref(), options.access)?;
+        SideContent::open(&options.baseline, options.baseline_environment.as_deref(), options.access)?;
     let mut candidate =
-        Side::open(&options.candidate, options.candidate_environment.as_deref(), options.access)?;
+        SideContent::open(&options.candidate, options.candidate_environment.as_deref(), options.access)?;
     candidate.info.commit = options.commit.clone().or(candidate.info.commit);
     let environment = Environments::of(
         std::mem::take(&mut baseline.environment),
@@ -141,7 +141,7 @@ pub fn gate(
         && !outcome.environment.is_known()
     {
         outcome.notes.push(
-            "the set-up of one side was not recorded, so drift cannot be told from a regression; give --environment PACK.zip to \
+            "the set-up of one side was not recorded, so drift cannot be distinguished from a regression; give --environment PACK.zip to \
              `probe baseline` and `probe gate`"
                 .into(),
         );
@@ -168,7 +168,7 @@ fn forbid(environment: &Environments) -> Result<(), GateError> {
 }
 
 /// Checks that every pattern of the policy matches something; one that matches nothing is misspelt or obsolete.
-fn fits(policy: &Policy, baseline: &Side, compared: &Compared) -> Result<(), GateError> {
+fn fits(policy: &Policy, baseline: &SideContent, compared: &Compared) -> Result<(), GateError> {
     let wrong = |message: String| GateError::Policy { path: policy.path.clone(), message };
     for rule in &policy.scalars {
         if !baseline.scalars.keys().any(|name| rule.pattern.matches(name)) {
@@ -204,7 +204,12 @@ fn fits(policy: &Policy, baseline: &Side, compared: &Compared) -> Result<(), Gat
 }
 
 /// Checks the steps and ranks that the policy names: both ends of each range must exist on both sides.
-fn demand(policy: &Policy, baseline: &Side, candidate: &Side, unverified: &mut Vec<Incomplete>) {
+fn demand(
+    policy: &Policy,
+    baseline: &SideContent,
+    candidate: &SideContent,
+    unverified: &mut Vec<Incomplete>,
+) {
     let ends = |set: &NumberSet| -> Vec<u64> {
         set.ranges().iter().flat_map(|range| [*range.start(), *range.end()]).collect()
     };
@@ -251,8 +256,8 @@ fn next(options: &GateOptions, sharp: bool) -> String {
     }
 }
 
-fn nothing(baseline: &Side, candidate: &Side) -> String {
-    let what = |side: &Side| {
+fn nothing(baseline: &SideContent, candidate: &SideContent) -> String {
+    let what = |side: &SideContent| {
         let values = match &side.values {
             Values::None => 0,
             Values::Lines(_) | Values::Dump(_) => side.parts().len(),
@@ -280,5 +285,5 @@ fn content_hash(paths: &[PathBuf]) -> String {
         hash.update((bytes.len() as u64).to_le_bytes());
         hash.update(&bytes);
     }
-    super::number::hexadecimal(&hash.finalize(), 8)
+    super::hexadecimal(&hash.finalize(), 8)
 }

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::import::{Scalars, Series};
-use super::number::Exact;
 use super::outcome::{Case, Culprit, Kind, NOT_FINITE, Status};
 use super::policy::{Policy, ScalarRule};
+use probe_dump::Exact;
 use probe_judge::Incomplete;
 
 /// Findings on all scalars.
 #[derive(Debug, Default)]
-pub(super) struct Found {
+pub(super) struct ScalarFindings {
     pub(super) cases: Vec<Case>,
     pub(super) culprits: Vec<Culprit>,
     /// Points of the baseline that the candidate lacks.
@@ -27,8 +27,8 @@ pub(super) struct Found {
 const NAMED: usize = 5;
 
 /// Judges every scalar of the baseline.
-pub(super) fn judge(baseline: &Scalars, candidate: &Scalars, policy: &Policy) -> Found {
-    let mut found = Found::default();
+pub(super) fn judge(baseline: &Scalars, candidate: &Scalars, policy: &Policy) -> ScalarFindings {
+    let mut found = ScalarFindings::default();
     let mut left_out: Vec<&str> = Vec::new();
     for (name, series) in baseline {
         let rule = match policy.scalar(name) {
@@ -67,7 +67,7 @@ struct Broken {
     reason: String,
 }
 
-impl Found {
+impl ScalarFindings {
     fn absent(&mut self, name: &str, series: &Series, policy: &Policy) {
         let wanted = series.keys().filter(|step| wanted(policy, **step)).count();
         self.expected += wanted;
@@ -177,9 +177,9 @@ impl Found {
             // Non-finite is the worst cause, and the only one that no waiver lets pass.
             cause: broken.iter().map(|at| at.cause).find(|cause| *cause == NOT_FINITE).unwrap_or(first.cause),
             reason,
-            baseline: Some(first.baseline),
-            candidate: Some(first.candidate),
-            error: Some(size(first)).filter(|error| error.is_finite()),
+            baseline: Some(Exact(first.baseline)),
+            candidate: Some(Exact(first.candidate)),
+            error: Some(size(first)).filter(|error| error.is_finite()).map(Exact),
             module: None,
             source: None,
             stack: Vec::new(),
@@ -217,7 +217,7 @@ impl Found {
                 reason,
                 baseline: None,
                 candidate: None,
-                error: Some(mean.abs()).filter(|error| error.is_finite()),
+                error: Some(mean.abs()).filter(|error| error.is_finite()).map(Exact),
                 module: None,
                 source: None,
                 stack: Vec::new(),

@@ -24,7 +24,7 @@ pub(super) enum Values {
 }
 
 /// One side.
-pub(super) struct Side {
+pub(super) struct SideContent {
     pub(super) info: SideInfo,
     pub(super) scalars: Scalars,
     pub(super) values: Values,
@@ -38,7 +38,7 @@ pub(super) struct Side {
 /// File extensions of tensor files.
 const TENSORS: [&str; 6] = ["safetensors", "pt", "pth", "bin", "npy", "npz"];
 
-impl Side {
+impl SideContent {
     /// Opens everything given for a side; the contents of several paths are combined.
     pub(super) fn open(
         paths: &[PathBuf],
@@ -160,7 +160,7 @@ impl Side {
     }
 }
 
-impl Side {
+impl SideContent {
     /// Adds the call sites of ops at fault, if this side's dump records them and the comparison of lines did not.
     pub(super) fn locate(&self, culprits: &mut [Culprit]) {
         let Values::Dump(dump) = &self.values else { return };

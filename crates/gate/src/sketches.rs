@@ -149,5 +149,5 @@ fn is_member(name: &str) -> bool {
 }
 
 fn hash(bytes: &[u8]) -> String {
-    super::number::hexadecimal(&Sha256::digest(bytes), DIGITS / 2)
+    super::hexadecimal(&Sha256::digest(bytes), DIGITS / 2)
 }

@@ -8,6 +8,7 @@ use super::GateError;
 use super::environment::{Environments, fingerprint};
 use super::outcome::{Culprit, NOT_FINITE, State};
 use super::policy::{Budget, Mode, Policy, Waiver};
+use probe_dump::Named;
 use probe_judge::Role;
 use probe_read::ReadError;
 
@@ -87,7 +88,7 @@ pub(super) fn contradicted(
         let text = std::fs::read(&path).map_err(|source| ReadError::io(&path, source))?;
         let earlier: Earlier = serde_json::from_slice(&text)
             .map_err(|error| ReadError::format(&path, format!("is not a gate.json of probe: {error}")))?;
-        let other = State::parse(&earlier.state)
+        let other = State::of_word(&earlier.state)
             .ok_or_else(|| ReadError::format(&path, format!("unknown state {:?}", earlier.state)))?;
         let reason = if identity.commit.is_none() || earlier.commit.as_deref() != identity.commit {
             Some("it is from another commit, or an unknown one")

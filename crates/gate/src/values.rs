@@ -11,9 +11,9 @@ use rayon::prelude::*;
 
 use super::baseline::{BoundaryValue, NonFinite, ValuePart};
 use probe_dump::{
-    Checksum, Content, Counts, Dump, Number, Op, OpKind, OpName, PartKey, PartReader, Rank, RankId,
-    ReadError, RecordedDType, RecordedStatistics, SeenAs, Slot, SlotSide, Task, TensorData, TensorRecord,
-    TensorStore, Value,
+    Checksum, Content, Counts, Dump, Framework, Number, Op, OpKind, OpName, PartKey, PartReader, Rank,
+    RankId, ReadError, RecordedDType, RecordedStatistics, SeenAs, Slot, SlotSide, Task, TensorData,
+    TensorRecord, TensorStore, Value,
 };
 use probe_judge::Incomplete;
 use probe_measure as measure;
@@ -250,6 +250,7 @@ fn rank_of(key: &PartKey, part: &ValuePart) -> Rank {
     }
     Rank {
         key: key.clone(),
+        framework: Framework::default(),
         task: if part.exact { Task::Hash } else { Task::Statistics },
         level: "".into(),
         ops,

@@ -33,6 +33,10 @@ pub(super) fn compare(b: &Scalar, c: &Scalar, mixed_run: bool) -> Fact {
             if error <= SAME_FLOAT {
                 return Fact::certain(Verdict::Close, Difference::None, "").error(error);
             }
+            if mixed_run && is_end_of_a_type(x) && is_end_of_a_type(y) && x.signum() * y.signum() > 0.0 {
+                let said = format!("{x:e} against {y:e}: each the last number of a type");
+                return Fact::certain(Verdict::Close, Difference::None, &said);
+            }
             if is_chosen(x) && is_chosen(y) {
                 return differs(Difference::Argument).error(error);
             }
@@ -64,6 +68,13 @@ fn relative_difference(a: f64, b: f64) -> f64 {
     if scale > 0.0 { (a - b).abs() / scale } else { 0.0 }
 }
 
+/// Returns true for the largest and the least number of a float type, with which programs mask.
+fn is_end_of_a_type(value: f64) -> bool {
+    // Of float16, bfloat16, float32 and float64.
+    let of_types = [65_504.0, (2.0 - 2_f64.powi(-7)) * 2_f64.powi(127), f32::MAX.into(), f64::MAX];
+    of_types.iter().any(|end| relative_difference(value.abs(), *end) <= SAME_FLOAT)
+}
+
 /// Returns true for values that a person typed: few significant digits.
 fn is_chosen(value: f64) -> bool {
     let text = format!("{value:e}");
@@ -92,6 +103,15 @@ mod tests {
         assert_eq!(found(&number(a), &number(b)), (Verdict::Differs, Difference::ComputedArgument));
         assert_eq!(found(&number(f64::NAN), &number(f64::NAN)), (Verdict::BitEqual, Difference::None));
         assert_eq!(found(&number(1.5), &number(f64::NAN)).0, Verdict::Differs);
+    }
+
+    #[test]
+    fn the_ends_of_two_types_are_one_constant_in_a_mixed_pair() {
+        let (b, c) = (number(f32::MIN.into()), number(-65504.0));
+        assert_eq!(compare(&b, &c, true).judgement.verdict, Verdict::Close);
+        assert_eq!(compare(&b, &c, false).judgement.verdict, Verdict::Differs, "in a run of one type");
+        assert_eq!(compare(&b, &number(65504.0), true).judgement.verdict, Verdict::Differs, "the other end");
+        assert_eq!(compare(&b, &number(-1e4), true).judgement.verdict, Verdict::Differs, "no end");
     }
 
     #[test]

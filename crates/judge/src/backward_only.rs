@@ -2,13 +2,11 @@
 //! pooling. Devices keep them in different dtypes and shapes, and some compute gradients that nobody
 //! requested. The values that other ops read show whether the kernels agree.
 
-use std::collections::HashMap;
-
+use super::Verdict;
 use super::difference::Difference;
 use super::flow::{Flow, Place};
 use super::ops::Kind;
 use probe_dump::{OpName, Phase, Slot};
-use probe_pair::slot_key;
 
 /// Allows dispatcher ops to differ in dtype, shape and presence of results that only their own backward ops
 /// read, and allows the same for those reads: the values keep their verdicts but are no divergence. The first
@@ -18,6 +16,9 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
     for place in places(flow) {
         let fact = flow.fact_mut(place);
         fact.allowed = true;
+        if fact.judgement.verdict == Verdict::Shape {
+            fact.judgement.verdict = Verdict::Unknown;
+        }
         fact.judgement.reason =
             "kept in another form for the backward pass of this op, and read by nothing else".into();
     }
@@ -37,14 +38,13 @@ fn places(flow: &Flow<'_>) -> Vec<Place> {
     if differing.is_empty() {
         return differing;
     }
-    let sides = [Readers::of(flow, 0), Readers::of(flow, 1)];
     let mut found = Vec::new();
     for (position, slot) in differing {
         let (b, c) = flow.pair.slot_at(position, slot);
-        let made = || [b, c].into_iter().zip(&sides).filter_map(|(made, readers)| Some((made?, readers)));
-        if made().all(|(made, readers)| readers.only_backward(position, made)) {
+        let made = || [b, c].into_iter().enumerate().filter_map(|(side, made)| Some((side, made?)));
+        if made().all(|(side, made)| only_backward(flow, side, position, made)) {
             found.push((position, slot));
-            let read = made().flat_map(|(made, readers)| readers.behind(position, made));
+            let read = made().flat_map(|(side, made)| behind(flow, side, position, made));
             found.extend(read.filter(|&place| hides(flow.fact(place).difference)));
         }
     }
@@ -55,44 +55,23 @@ fn hides(difference: Difference) -> bool {
     matches!(difference, Difference::DType | Difference::Shape | Difference::Missing)
 }
 
-/// Places where the values of one side are read, by value key.
-struct Readers<'f, 'a> {
-    flow: &'f Flow<'a>,
-    places: HashMap<u64, Vec<Place>>,
+/// Returns the places where later ops of one side read what the op at `position` made. Earlier reads may have
+/// seen the same elements: memory that is not written to keeps its contents. An op that only copies its input is
+/// not a reader; the ops that read the copy are.
+fn behind<'f>(
+    flow: &'f Flow<'_>,
+    side: usize,
+    position: usize,
+    made: &Slot,
+) -> impl Iterator<Item = Place> + 'f {
+    let places = flow.values.readers(side, made);
+    places.filter(move |&(op, _)| op > position && flow.nodes[op].traits.kind != Kind::Copy)
 }
 
-impl<'f, 'a> Readers<'f, 'a> {
-    fn of(flow: &'f Flow<'a>, side: usize) -> Self {
-        let mut places: HashMap<u64, Vec<Place>> = HashMap::new();
-        for (position, pair) in flow.pair.ops.iter().enumerate() {
-            let (b, c) = flow.pair.op(pair);
-            // An op that only copies its input is not a reader; the ops that read the copy are.
-            if flow.nodes[position].traits.kind == Kind::Copy || [b, c][side].is_none() {
-                continue;
-            }
-            for slot in 0..flow.nodes[position].slot_count() {
-                let (b, c) = flow.pair.slot_at(position, slot);
-                let read = [b, c][side].filter(|slot| !slot.side.is_result());
-                if let Some(key) = read.and_then(slot_key) {
-                    places.entry(key).or_default().push((position, slot));
-                }
-            }
-        }
-        Self { flow, places }
-    }
-
-    /// Returns the places where later ops read what the op at `position` made. Earlier reads may have seen the
-    /// same elements: memory that is not written to keeps its contents.
-    fn behind(&self, position: usize, made: &Slot) -> impl Iterator<Item = Place> {
-        let places = slot_key(made).and_then(|key| self.places.get(&key));
-        places.into_iter().flatten().copied().filter(move |place| place.0 > position)
-    }
-
-    /// Returns true if nothing but an op's backward pass reads its result.
-    fn only_backward(&self, position: usize, made: &Slot) -> bool {
-        let name = |op: usize| &self.flow.nodes[op].op.name;
-        self.behind(position, made).all(|(reader, _)| is_backward_of(name(reader), name(position)))
-    }
+/// Returns true if nothing but an op's backward pass reads its result on one side.
+fn only_backward(flow: &Flow<'_>, side: usize, position: usize, made: &Slot) -> bool {
+    let name = |op: usize| &flow.nodes[op].op.name;
+    behind(flow, side, position, made).all(|(reader, _)| is_backward_of(name(reader), name(position)))
 }
 
 /// Returns true if a dispatcher op is the derivative of another one, by torch's naming:

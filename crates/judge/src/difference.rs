@@ -37,8 +37,8 @@ pub(super) enum Difference {
     RequiresGrad,
     /// Data that could not be read.
     Unreadable,
-    /// A broken user bound.
-    Bound,
+    /// Beyond a limit that the user set.
+    Limit,
 }
 
 impl Difference {
@@ -155,6 +155,8 @@ pub(super) struct Fact {
     pub(super) swamped: bool,
     /// Identity of the value, if known.
     pub(super) identity: Option<Identity>,
+    /// Own error that a user rule lets the op make, relative to the norm; 0 without such a rule.
+    pub(super) floor: f64,
     /// The difference is one that is accepted, for example by a user rule: never at fault.
     pub(super) allowed: bool,
     /// Holds the previous contents of memory that the op overwrites without reading.
@@ -187,6 +189,7 @@ impl Fact {
             extremes: 0.0,
             swamped: false,
             identity: None,
+            floor: 0.0,
             allowed: false,
             is_overwritten: false,
             unwritten: false,
@@ -223,6 +226,11 @@ impl Fact {
         let (ratio, error) = (c / b, if self.statistics_only { 0.0 } else { self.distance / b });
         let gain = (ratio * ratio - 1.0 - error * error) / 2.0;
         if gain.is_finite() { gain } else { 0.0 }
+    }
+
+    /// Returns true if a user rule lets the op be off by as much.
+    pub(super) fn is_granted(&self) -> bool {
+        self.floor > 0.0 && self.relative() <= self.floor
     }
 
     /// Returns true if only the norm suggests a factor; neither the largest nor the least element does.

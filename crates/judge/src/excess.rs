@@ -14,8 +14,11 @@ use probe_dump::{DType, Phase};
 /// Values whose inputs explain an error of this much are not judged.
 pub(super) const UNJUDGED: f64 = 0.3;
 
-/// Threshold for results, in bits: a factor of 8.
+/// Threshold for results, in bits.
 const RESULT: f64 = 3.0;
+
+/// The same as a factor.
+pub(super) const BEYOND: f64 = 8.0;
 
 /// Threshold for results in coarse types, whose rounding is well known.
 const COARSE_RESULT: f64 = 2.5;
@@ -68,17 +71,29 @@ const SPREAD_OF_STATISTICS: f64 = 2.5 * 1.48;
 const CALLS_FOR_LOWER_GAIN: usize = 8;
 const LOWER_GAIN: f64 = -0.5;
 
-/// Returns the excess of all values, in order; `measured` is the noise of each that runs of the baseline show.
+/// Own error that an op may have beside what the pair shows.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Granted {
+    /// Noise that runs of the baseline show: a floor like any other.
+    pub(super) measured: f64,
+    /// Error that a user rule lets the op make: at fault is only what the inputs and this do not reach.
+    pub(super) by_rule: f64,
+}
+
+/// Returns the excess of all values, in order; `granted` is what each may be off by beside that.
 pub(super) fn of(
     values: &[ExpectedError],
     learned: (&Learned, &Seen),
-    measured: &[f64],
+    granted: &[Granted],
     is_late: bool,
 ) -> (Vec<Excess>, (Learned, Seen)) {
     let families = Families::of(values, learned.0);
     let own: Vec<(f64, bool)> = values.iter().map(|value| floor(value, &families)).collect();
-    let floors: Vec<(f64, bool)> =
-        own.iter().zip(measured).map(|(&(own, is_formula), &noise)| (own.max(noise), is_formula)).collect();
+    let floors: Vec<(f64, bool)> = own
+        .iter()
+        .zip(granted)
+        .map(|(&(own, is_formula), noise)| (own.max(noise.measured), is_formula))
+        .collect();
     let raw: Vec<f64> = values
         .iter()
         .zip(&floors)
@@ -89,8 +104,8 @@ pub(super) fn of(
         .collect();
     let gains = Gains::of(values, &floors, &raw);
     let peers = Outliers::of(values, &floors, &raw, learned.1, UNJUDGED);
-    let found =
-        values.iter().zip(&floors).zip(&own).zip(&raw).map(|(((value, &(floor, is_formula)), own), &raw)| {
+    let found = values.iter().zip(&floors).zip(granted).zip(&raw).map(
+        |(((value, &(floor, is_formula)), granted), &raw)| {
             let others = gains.of_others(value);
             // The error that statistics miss and that coarse types round varies from call to call: a call does
             // not stand out because others show less.
@@ -102,7 +117,8 @@ pub(super) fn of(
             } else {
                 0.0
             };
-            let judged = value.explained < UNJUDGED && value.error > value.least;
+            let in_rule = granted.by_rule > 0.0 && value.error <= granted.by_rule.hypot(value.explained);
+            let judged = value.explained < UNJUDGED && value.error > value.least && !in_rule;
             let times = if value.statistics_only { SPREAD_OF_STATISTICS } else { SPREAD };
             let stands_out = raw - others.middle.max(least) > threshold(value, others.calls, is_late)
                 && raw - others.middle > times * others.spread.min(1.0);
@@ -118,8 +134,10 @@ pub(super) fn of(
                 _ if is_formula => By::Formula,
                 _ => By::Size,
             };
-            Excess { floor, is_measured: floor > own.0, is_fault, by }
-        });
+            let is_measured = granted.measured > 0.0 && floor <= granted.measured;
+            Excess { floor: floor.max(granted.by_rule), is_measured, is_fault, by }
+        },
+    );
     (found.collect(), (families.learned(), peers.seen()))
 }
 

@@ -1,7 +1,9 @@
 //! Compares every value of a part with what led to it: its error, the part of it that its inputs explain, and
 //! its family of calls. Decides nothing; [`excess`](super::excess) does.
 
+mod arrivals;
 mod chance;
+mod results;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -10,13 +12,12 @@ use super::difference::{Fact, Identity};
 use super::flow::{Flow, Place};
 use super::median::median;
 use super::ops::Kind;
-use super::precision::{Precision, of_sum};
-use super::scale;
+use super::precision::Precision;
 use super::setting::Setting;
 use super::small_rows::SmallRows;
-use super::transfer::{self, InputError, centring, largest};
-use super::value::{CommonFactor, ExpectedError, Family, Remnant, ValueKind};
-use probe_dump::{Figure, Phase, Repeated, SlotSide, shared};
+use super::transfer::{InputError, largest};
+use super::value::{ExpectedError, Family, ValueKind};
+use probe_dump::{Figure, Ordinal, Phase, Repeated, SlotSide};
 use probe_measure::Evidence;
 
 /// Number of elements from which on noise has no direction.
@@ -48,6 +49,30 @@ pub(super) struct ExpectedErrors {
     pub(super) gradients: GradientErrors,
     /// Arrivals, each value where it was first read, in execution order.
     pub(super) arrivals: Vec<Place>,
+}
+
+/// The results among the weighed values, which are in order of place.
+pub(super) struct Results<'e> {
+    values: &'e [ExpectedError],
+    places: Vec<Ordinal>,
+}
+
+impl ExpectedErrors {
+    /// Indexes the results by place.
+    pub(super) fn results(&self) -> Results<'_> {
+        let is_result = |index: &usize| self.values[*index].family.role == ValueKind::Result;
+        let places: Vec<Ordinal> = (0..self.values.len()).filter(is_result).map(Ordinal::of).collect();
+        debug_assert!(places.is_sorted_by_key(|index| self.values[index.place()].place), "in order of place");
+        Results { values: &self.values, places }
+    }
+}
+
+impl Results<'_> {
+    /// Returns the position of the result at a place among the weighed values.
+    pub(super) fn index(&self, place: Place) -> Option<usize> {
+        let found = self.places.binary_search_by_key(&place, |index| self.values[index.place()].place);
+        Some(self.places[found.ok()?].place())
+    }
 }
 
 /// A value made by a recorded op.
@@ -258,322 +283,6 @@ impl<'f, 'a> Walk<'f, 'a> {
             made.path = path;
         }
     }
-
-    /// Weighs inputs that no recorded op made: data, weights, and results of unrecorded functions.
-    fn arrivals(&mut self, position: usize, given: &[(Place, InputError)]) {
-        for &(place, _) in given {
-            let fact = self.flow.fact(place);
-            let known = fact.identity.is_some_and(|identity| self.made.contains_key(&identity));
-            // A parameter gradient's inputs belong to other ops; skip them.
-            if place.0 != position || known || !fact.is_tensor {
-                continue;
-            }
-            // Already judged on an earlier arrival.
-            if fact.identity.is_some_and(|identity| !self.arrived.insert(identity)) {
-                continue;
-            }
-            self.out.arrivals.push(place);
-            let Some((dtype, precision)) = fact.dtype.and_then(|dtype| Some((dtype, Precision::of(dtype)?)))
-            else {
-                continue;
-            };
-            if !fact.is_float || fact.unwritten || fact.difference.hides_numbers() {
-                continue;
-            }
-            let precision = self
-                .setting
-                .coarsest
-                .filter(|_| self.setting.mixed.is_some())
-                .map_or(precision, |coarse| precision.coarser(coarse));
-            let side = self.flow.side(place);
-            // Unrecorded functions may have computed it under autocast.
-            let unrecorded =
-                self.setting.autocast.filter(|_| side != SlotSide::Parameter && self.worst > 0.0);
-            let precision = unrecorded.map_or(precision, |coarse| precision.coarser(coarse));
-            let phase = self.flow.nodes[position].op.name.phase();
-            let family = Family {
-                role: ValueKind::Arrival,
-                name: self.names.text(if side == SlotSide::Parameter { "parameter" } else { "value" }),
-                is_module: false,
-                phase,
-                slot: self.names.text(""),
-                dtype,
-            };
-            let coarse = self.setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
-            // Unrecorded functions computed it from weights, possibly with products.
-            let computed =
-                phase == Phase::Forward && self.flow.wants_gradient(place) && !self.flow.is_weight(place);
-            let explained = match side {
-                SlotSide::Parameter => 0.0,
-                _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
-                // It may have passed a function that chooses.
-                _ if self.gates && self.flow.nodes[position].is_backward() => {
-                    self.worst.max(transfer::flipped_gates(fact.len, self.worst))
-                }
-                _ => self.worst,
-            };
-            let scale = self.scale_on_arrival(position, fact);
-            // Each device may have prepared data by unrecorded functions.
-            let least = single(fact, precision)
-                .hypot(precision.least * if precision.unit < 1e-6 { 4.0 } else { 1.0 });
-            self.out.values.push(ExpectedError {
-                place,
-                family: shared(&mut self.families, family),
-                kind: if computed { Kind::Product } else { Kind::Other },
-                precision,
-                error: (fact.relative().max(fact.likely) * fact.norm / scale).min(1.0),
-                explained,
-                least,
-                unknown: precision.unknown,
-                call: position,
-                clean: explained <= 0.0,
-                statistics_only: fact.statistics_only,
-                elements: fact.len,
-                terms: 1.0,
-                gain: None,
-                remnant: self.remnant(place, scale, least).map(Box::new),
-                extremes: 0.0,
-            });
-        }
-    }
-
-    /// Relates a gradient that arrives at a module to the largest one inside the surrounding module, if all of
-    /// that is known and the error cannot be that of a few elements that unrecorded functions let through on
-    /// one side only.
-    fn remnant(&self, place: Place, scale: f64, least: f64) -> Option<Remnant> {
-        let fact = self.flow.fact(place);
-        let arrives = self.flow.modules_alone && self.flow.nodes[place.0].op.name.phase() == Phase::Backward;
-        let known = arrives && !fact.statistics_only && fact.norm > 0.0 && !self.may_be_few_choices(place);
-        known.then(|| Remnant {
-            own: fact.relative(),
-            share: (fact.norm / scale).min(1.0),
-            before: self.worst.hypot(least),
-        })
-    }
-
-    /// Returns the scale of an arriving value: its norm; for a gradient at least the largest gradient next to
-    /// it.
-    fn scale_on_arrival(&self, position: usize, fact: &Fact) -> f64 {
-        let node = &self.flow.nodes[position];
-        let beside = self.flow.parent(position).filter(|_| node.is_backward());
-        let beside = beside.map_or(0.0, |parent| self.gradients_inside[parent]);
-        // A running mean is compared with the elements that it is the mean of; in a dispatcher op they follow
-        // their gradient.
-        let whole = node
-            .given()
-            .map(|slot| self.flow.fact((position, slot)))
-            .filter(|given| given.is_float && given.len > fact.len);
-        let size = whole.last().filter(|_| node.traits.kind == Kind::Normalisation);
-        let size = size.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
-        fact.norm.max(beside).max(size).max(f64::MIN_POSITIVE)
-    }
-
-    /// Weighs one result and returns its error, if known.
-    fn result(
-        &mut self,
-        place: Place,
-        given: &[(Place, InputError)],
-        saved: &[(Place, InputError)],
-    ) -> Option<f64> {
-        let node = &self.flow.nodes[place.0];
-        let fact = self.flow.fact(place);
-        if !fact.is_tensor || fact.len < 1.0 {
-            return None;
-        }
-        let inputs = || given.iter().chain(saved);
-        let path = largest(inputs().map(|(place, _)| self.path(*place)));
-        let floats = inputs().filter(|(place, _)| self.flow.fact(*place).is_float);
-        if fact.is_float && fact.swamped && (fact.statistics_only || fact.relative() < 1e-10) {
-            let error = InputError {
-                relative: largest(floats.clone().map(|(_, error)| error.relative)),
-                absolute: largest(floats.map(|(_, error)| error.absolute)),
-            };
-            if let Some(identity) = fact.identity {
-                self.hidden.insert(identity, error);
-            }
-            self.note_made(place, error.relative);
-            return None;
-        }
-        let known = fact.is_measured && !fact.unwritten && !fact.difference.hides_numbers();
-        if !fact.is_float || !known {
-            self.note_made(place, path);
-            return None;
-        }
-        let (dtype, precision) = fact.dtype.and_then(|dtype| Some((dtype, Precision::of(dtype)?)))?;
-        let places =
-            |inputs: &[(Place, InputError)]| inputs.iter().map(|(place, _)| *place).collect::<Vec<_>>();
-        let (given_places, saved_places) = (places(given), places(saved));
-        let scale = scale::of(self.flow, place, &given_places, &saved_places);
-        // A gradient that underflows to zero on one side is compared with those around it.
-        let vanished = node.is_backward() && fact.norm <= 0.0;
-        let around = self.flow.around(place.0).filter(|_| vanished).map(|outer| self.gradients_inside[outer]);
-        let around = largest(around);
-        let norm = scale.norm.max(around).max(f64::MIN_POSITIVE);
-        let error = (fact.distance / norm).min(f64::MAX);
-        let mut explained = transfer::explained(self.flow, place, norm, given, saved);
-        explained = explained.hypot(self.small_rows.shown(self.flow, place, given, saved));
-        // Choices in the inputs, made inside, or made along with this result.
-        let flipped = largest(inputs().map(|(place, _)| self.flow.fact(*place).flipped))
-            .max(self.flipped_inside[place.0])
-            .max(largest(node.results().map(|slot| self.flow.fact((place.0, slot)).flipped)));
-        explained = explained.max(transfer::picked(flipped));
-        if inputs().any(|(place, _)| self.flow.fact(*place).difference.hides_numbers()) {
-            explained = explained.max(1.0);
-        }
-        if self.may_be_one_choice(place, given, saved) {
-            explained = explained.max(error);
-        }
-        let unseen = self.unseen_gradient(place, given);
-        explained = explained.max(unseen.unwrap_or(0.0));
-        let of_bias = node.makes_gradients() && self.flow.shape(place).len() <= 1;
-        if of_bias && fact.norm < CANCELS * scale.norm {
-            // The remainder of a cancelling sum is the common error of all its terms.
-            explained *= scale.terms.sqrt();
-        }
-        if node.is_module() {
-            explained = explained.max(self.inside[place.0]);
-        }
-        let precision = self.computed_in(place, precision, inputs());
-        let conditioned = if node.traits.kind == Kind::Normalisation && !node.is_backward() {
-            given.first().map_or(1.0, |(place, _)| centring(self.flow, node, *place))
-        } else {
-            1.0
-        };
-        let clean = inputs().all(|(place, _)| {
-            let fact = self.flow.fact(*place);
-            fact.exact || !fact.is_tensor || !fact.differs()
-        }) && unseen.is_none();
-        let by = fact.identity.and_then(|identity| self.made.get(&identity)).map(|made| made.by);
-        let again = by.is_some() && node.is_module();
-        let call = by.filter(|_| node.op.name.phase() != Phase::Forward && !fact.exact).unwrap_or(place.0);
-        // Sums of zeros say nothing about the summation; a zero bias does not matter.
-        let nothing = given.iter().any(|(place, _)| {
-            let fact = self.flow.fact(*place);
-            fact.is_float && fact.norm <= 0.0 && self.flow.shape(*place).len() > 1
-        });
-        let gain = CommonFactor {
-            error: fact.gain().abs() * fact.norm / norm,
-            explained: self.gain_explained(place, given, saved, explained),
-            is_of_norm: fact.scales_norm_alone(),
-        };
-        let weighs = !again
-            && (!given.is_empty() || !saved.is_empty() || node.op.name.phase() != Phase::ParameterGradient);
-        if weighs {
-            let growth = of_sum(scale.terms);
-            let family = Family {
-                role: ValueKind::Result,
-                name: self.names.text(node.base),
-                is_module: node.is_module(),
-                phase: node.op.name.phase(),
-                slot: self.names.text(slot_family(self.flow, place)),
-                dtype,
-            };
-            self.out.values.push(ExpectedError {
-                place,
-                family: shared(&mut self.families, family),
-                kind: node.traits.kind,
-                precision,
-                error,
-                explained,
-                least: single(fact, precision)
-                    .hypot(precision.least * conditioned * growth)
-                    .hypot(Precision::spacing(dtype) / 2.0 * fact.len.sqrt() / norm),
-                unknown: precision.unknown * conditioned * growth,
-                call,
-                clean: clean && !nothing,
-                statistics_only: fact.statistics_only,
-                elements: fact.len,
-                terms: if nothing { 1.0 } else { scale.terms },
-                gain: Some(gain)
-                    .filter(|gain| {
-                        !node.is_composite()
-                            && fact.norm >= CANCELS * norm
-                            && !(fact.statistics_only && self.has_few_directions(place.0))
-                            && unseen.is_none()
-                            && fact.len >= WITHOUT_DIRECTION
-                            && gain.error >= ONE_FACTOR * error
-                    })
-                    .map(Box::new),
-                remnant: None,
-                extremes: fact.extremes * fact.norm / norm,
-            });
-        }
-        let copies = matches!(node.traits.kind, Kind::Copy);
-        let step = match node.traits.kind {
-            _ if copies => 0.0,
-            Kind::Product | Kind::Recurrent | Kind::Attention => self.product.max(precision.least / 2.0),
-            _ => precision.least / 2.0,
-        };
-        self.note_made(place, if fact.statistics_only { path.hypot(step) } else { 0.0 });
-        let raw = error.min(fact.relative());
-        if node.op.name.phase() == Phase::ParameterGradient {
-            if let (Some(module), Some(slot)) = (node.op.name.module_path(), self.flow.slot(place)) {
-                let parameter = slot.path.strip_prefix("grad.").unwrap_or(&slot.path);
-                self.out.gradients.insert((module.into(), parameter.into()), fact.relative());
-            }
-            return None;
-        }
-        if fact.len > 1.0 {
-            self.worst = self.worst.max(raw);
-        }
-        Some(raw)
-    }
-
-    /// Returns the error of a result's incoming gradient if that was not recorded, for example because an
-    /// in-place op overwrites it: the error of the gradients that reached the readers of the forward result,
-    /// or else the largest so far. `None` if it was recorded.
-    fn unseen_gradient(&self, place: Place, given: &[(Place, InputError)]) -> Option<f64> {
-        if !self.flow.lacks_gradient(place.0, given.iter().map(|(place, _)| *place)) {
-            return None;
-        }
-        let made = self.flow.saved(place.0).into_iter().filter(|&place| self.flow.side(place).is_result());
-        let read = made.filter_map(|place| self.readers.get(&self.flow.fact(place).identity?)).flatten();
-        let reached = read.filter_map(|&reader| {
-            let backward = self.flow.backward_of(reader)?;
-            let node = &self.flow.nodes[backward];
-            let gradients = node.given().filter(|&slot| self.flow.fact((backward, slot)).is_float);
-            let error = gradients.map(|slot| self.error((backward, slot)).relative).reduce(f64::max)?;
-            let saved = self.errors(self.flow.saved(backward));
-            let near = largest(saved.iter().map(|(_, error)| error.relative));
-            let flipped = transfer::flipped_gates(self.flow.fact(place).len, near);
-            Some(if node.traits.chooses { error.max(flipped) } else { error })
-        });
-        Some(reached.reduce(f64::max).unwrap_or_else(|| {
-            self.worst.max(if self.gates {
-                transfer::flipped_gates(self.flow.fact(place).len, self.worst)
-            } else {
-                0.0
-            })
-        }))
-    }
-
-    /// Returns the precision in which a result was computed, as far as dtypes show it: the coarsest of its
-    /// inputs.
-    fn computed_in<'x>(
-        &self,
-        place: Place,
-        own: &'static Precision,
-        inputs: impl Iterator<Item = &'x (Place, InputError)>,
-    ) -> &'static Precision {
-        let node = &self.flow.nodes[place.0];
-        let of = |place: Place| {
-            let fact = self.flow.fact(place);
-            fact.dtype.filter(|_| fact.is_float && fact.len > 1.0).and_then(Precision::of)
-        };
-        let results = node.results().filter_map(|slot| of((place.0, slot)));
-        let inside = self.precision_inside[place.0].filter(|_| node.is_module());
-        // Work inside an op is not recorded; under autocast it may have been products.
-        let hidden = node.traits.kind == Kind::Recurrent || node.is_composite();
-        let autocast = self.setting.autocast.filter(|_| hidden);
-        let run = self.setting.coarsest.filter(|_| self.setting.mixed.is_some());
-        inputs
-            .filter_map(|(place, _)| of(*place))
-            .chain(results)
-            .chain(inside)
-            .chain(autocast)
-            .chain(run)
-            .fold(own, Precision::coarser)
-    }
 }
 
 /// Returns the errors of the weights that the forward pass reads in steps after the first; none in the first.
@@ -622,16 +331,4 @@ fn single(fact: &Fact, precision: &Precision) -> f64 {
     let unit =
         if fact.norm > 0.0 { (precision.unit * fact.largest / fact.norm).min(precision.unit) } else { 0.0 };
     unit.max(fact.noise)
-}
-
-/// Returns the slot name for the family: forward results and copies of one call differ in number only;
-/// gradients and statistics of one call differ in kind.
-fn slot_family<'f>(flow: &'f Flow<'_>, place: Place) -> &'f str {
-    let node = &flow.nodes[place.0];
-    let path = flow.slot(place).map_or("", |slot| &*slot.path);
-    let alike = !node.is_backward() || matches!(node.traits.kind, Kind::Copy | Kind::Add);
-    match path.rsplit_once('.') {
-        Some((head, number)) if alike && number.parse::<u32>().is_ok() => head,
-        _ => path,
-    }
 }

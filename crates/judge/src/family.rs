@@ -118,7 +118,7 @@ impl<'a> Families<'a> {
             if value.is_product() && value.elements > 1.0 {
                 let binary32 = value.family.dtype == DType::F32;
                 if binary32 && value.kind != Kind::Attention && value.family.phase == Phase::Forward {
-                    families.forward.add(value, own(value).exp2(), shows_own(value));
+                    families.forward.add(value, own(value).exp2() / value.share, shows_own(value));
                 }
             }
             if shows_own(value) {
@@ -152,7 +152,7 @@ impl<'a> Families<'a> {
     }
 
     fn coarse_level(&self, value: &ExpectedError) -> Option<f64> {
-        self.forward.coarse_level(value, own(value).exp2())
+        self.forward.coarse_level(value, own(value).exp2() / value.share)
     }
 
     /// Returns the level of unrecorded products: zero if recorded ones show that this run computes them in

@@ -103,6 +103,8 @@ fn reason(
             parts.push(
                 if slot.starts_with("parameter") {
                     "the weight itself differs"
+                } else if !candidate.said.is_empty() {
+                    &candidate.said
                 } else if follows_modules_alone(pair, candidate.op) {
                     "differs on arrival, no recorded op caused it, but functions between modules are recorded only at levels mix, api and op"
                 } else {
@@ -116,6 +118,9 @@ fn reason(
             parts
                 .push("its incoming gradient differs although every op recorded before it agrees".to_owned());
             parts.push(if candidate.cause == Cause::NonFinite { said.to_owned() } else { numbers });
+        }
+        Cause::Structure | Cause::Gradient if !candidate.said.is_empty() && slot.starts_with("input") => {
+            parts.extend([candidate.said.clone(), numbers]);
         }
         Cause::NonFinite | Cause::DType | Cause::Structure => {
             parts.extend([inputs(pair, candidate.op, (judged, slots), evidence), said.to_owned()]);

@@ -4,7 +4,7 @@
 //! also depends on its forward op's inputs and results, a parameter gradient on its module's inputs in both
 //! passes, a module on the values made inside it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::difference::{Difference, Fact, Facts, Identity, SlotFact};
 use super::nesting::{MAX_NESTING, Nesting};
@@ -13,6 +13,7 @@ use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
 use super::slot::{Shared, SlotView};
 use super::tolerance::Rules;
+use super::values::Values;
 use super::{PartEvidence, Verdict};
 use probe_dump::{Op, OpKind, OpName, Ordinal, Phase, Slot, SlotSide, Task};
 use probe_measure::{ChecksumMatch, Evidence};
@@ -62,6 +63,12 @@ impl Node<'_> {
         self.is_backward() && (self.traits.is_gradient || !self.is_dispatcher())
     }
 
+    /// Splits what a gradient is made from: the incoming gradients, and what the forward pass left. Dispatcher ops
+    /// list that among their inputs, after the gradient.
+    pub(super) fn incoming<'p, T>(&self, given: &'p [T], saved: &'p [T]) -> (&'p [T], &'p [T]) {
+        if self.is_dispatcher() { given.split_at(given.len().min(1)) } else { (given, saved) }
+    }
+
     /// Number of slots.
     pub(super) const fn slot_count(&self) -> usize {
         self.facts.len()
@@ -87,6 +94,7 @@ pub(super) struct Flow<'a> {
     pub(super) evidence: &'a PartEvidence,
     pub(super) nodes: Vec<Node<'a>>,
     facts: Facts,
+    pub(super) values: Values<'a>,
     by_name: HashMap<&'a str, usize>,
     /// Position of the module call around each op: the forward call of forward ops, the backward call of others.
     parents: Vec<Option<Ordinal>>,
@@ -94,6 +102,8 @@ pub(super) struct Flow<'a> {
     pub(super) late_checksums: usize,
     /// True if only module calls and optimizer steps were recorded.
     pub(super) modules_alone: bool,
+    /// True if some value requires a gradient.
+    trains: bool,
 }
 
 impl<'a> Flow<'a> {
@@ -134,13 +144,17 @@ impl<'a> Flow<'a> {
             evidence,
             nodes,
             facts: all,
+            values: Values::of(pair),
             by_name: pair.ops.iter().enumerate().map(|(position, op)| (pair.name(op), position)).collect(),
             parents: Vec::new(),
             late_checksums: 0,
             modules_alone: false,
+            trains: false,
         };
         flow.modules_alone =
             flow.nodes.iter().all(|node| node.is_module() || node.traits.kind == Kind::Optimizer);
+        flow.trains = (0..flow.nodes.len())
+            .any(|op| (0..flow.nodes[op].slot_count()).any(|slot| flow.wants_gradient((op, slot))));
         let nesting = Nesting::of(pair);
         let paths = flow.modules_by_path();
         let parents = (0..flow.nodes.len()).map(|position| flow.parent_of(position, &nesting, &paths));
@@ -229,7 +243,8 @@ impl<'a> Flow<'a> {
                 fact.exact = true;
                 fact.judgement.verdict = Verdict::Close;
                 fact.judgement.reason =
-                    "the hash differs, but its statistics and all results of the op agree: taken late".into();
+                    "the hash differs, but its statistics and all results of the op agree: computed late"
+                        .into();
                 self.late_checksums += 1;
             }
         }
@@ -238,6 +253,19 @@ impl<'a> Flow<'a> {
     /// Returns the fact about a value.
     pub(super) fn fact(&self, (op, slot): Place) -> &Fact {
         &self.facts[self.nodes[op].facts[slot].fact]
+    }
+
+    /// Accepts what differs in ops of both sides that compute the same in another way.
+    pub(super) fn excuse(&mut self, rewritten: &HashSet<usize>) {
+        let ops = rewritten.iter().filter(|&&op| self.nodes[op].is_paired);
+        let places = ops.flat_map(|&op| (0..self.nodes[op].slot_count()).map(move |slot| (op, slot)));
+        let differing: Vec<Place> = places.filter(|&place| self.fact(place).differs()).collect();
+        for place in differing {
+            let fact = self.fact_mut(place);
+            fact.allowed = true;
+            fact.judgement.verdict = Verdict::Unknown;
+            fact.judgement.reason = "computed in another way, and all that is made of it agrees".into();
+        }
     }
 
     /// Returns the fact about a value, for changes.
@@ -268,6 +296,15 @@ impl<'a> Flow<'a> {
         b?.identity.zip(c?.identity).map(|(b, c)| Identity::new(b.number(), c.number()))
     }
 
+    /// Returns the least and the greatest element of a baseline value, if known.
+    pub(super) fn extremes(&self, (op, slot): Place) -> Option<(f64, f64)> {
+        if let Some(metrics) = self.evidence.at(op, slot).measured() {
+            return metrics.baseline.min.zip(metrics.baseline.max);
+        }
+        let statistics = &self.slot((op, slot))?.value.tensor()?.statistics;
+        Some((statistics.min()?.as_f64(), statistics.max()?.as_f64()))
+    }
+
     /// Returns the baseline's shape of a tensor.
     pub(super) fn shape(&self, place: Place) -> &'a [u64] {
         self.slot(place).and_then(|slot| slot.value.tensor()).map_or(&[], |record| &record.shape)
@@ -293,6 +330,27 @@ impl<'a> Flow<'a> {
     /// Returns true if a tensor is a trained leaf, or was computed from one.
     pub(super) fn wants_gradient(&self, place: Place) -> bool {
         self.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad) == Some(true)
+    }
+
+    /// Returns true if a value that no recorded op made was there before the step: a weight, a buffer, data. Where
+    /// functions are recorded, only what requires a gradient may come from one that was not (a kernel in an
+    /// `autograd.Function`), and all may in a step without gradients.
+    pub(super) fn comes_from_outside(&self, place: Place) -> bool {
+        let requires = self.slot(place).and_then(|slot| slot.value.tensor()?.requires_grad);
+        !self.modules_alone && (self.is_weight(place) || (self.trains && requires == Some(false)))
+    }
+
+    /// Frees the tables of [`Values`]: what follows needs memory and no index.
+    pub(super) fn forget_values(&mut self) {
+        self.values = Values::of(self.pair);
+    }
+
+    /// Returns true if an unpaired op of either side made the value at a place before it is read there.
+    pub(super) fn is_made_unpaired(&self, (op, slot): Place) -> bool {
+        let (b, c) = self.pair.slot_at(op, slot);
+        [b, c].into_iter().enumerate().any(|(side, slot)| {
+            slot.and_then(|slot| self.values.made_unpaired(side, slot)).is_some_and(|maker| maker < op)
+        })
     }
 
     /// Returns the position of the paired op with this name.

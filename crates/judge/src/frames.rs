@@ -7,10 +7,10 @@ pub fn user_frames(stack: &[Box<str>]) -> Vec<String> {
     if own.is_empty() { stack.iter().map(ToString::to_string).collect() } else { own }
 }
 
-/// Returns true for frames of torch and its plugins, the recording tool, Python's standard library, and no
+/// Returns true for frames of torch and its plugins, of MindSpore, the recording tool, Python's standard library, and no
 /// file. A model that is an installed package (transformers, diffusers) is code a user can act on.
 fn is_foreign(frame: &str) -> bool {
-    const PACKAGES: [&str; 5] = ["torch", "torch_npu", "msprobe", "probe", "mindstudio_probe"];
+    const PACKAGES: [&str; 6] = ["torch", "torch_npu", "mindspore", "msprobe", "probe", "mindstudio_probe"];
     let Some((path, _)) = place(frame) else { return false };
     let path = path.replace('\\', "/");
     for folder in ["/site-packages/", "/dist-packages/"] {

@@ -8,6 +8,7 @@ use super::Cause;
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact};
 use super::expected::ExpectedErrors;
+use super::family::SHARE;
 use super::flow::{Flow, Node, Place};
 use super::noise::OfPart;
 use super::ops::Kind;
@@ -15,24 +16,15 @@ use super::pattern;
 use super::precision::Precision;
 use super::range;
 use super::setting::Setting;
-use super::transfer;
-use probe_dump::{DType, Number, OpKind, Phase, Scalar, Value};
+use super::{choices, one_sided, transfer, wiring};
+use probe_dump::{Number, OpKind, Phase, Scalar, Value};
 use probe_measure::Evidence;
-
-/// Probability below which noise is ruled out as the cause of the flipped choices: one in ten thousand,
-/// because a run makes many.
-const UNLIKELY: f64 = 1e-4;
-
-/// Fewest elements that one flipped choice changes: the two that trade places.
-const TRADED: f64 = 2.0;
-
-/// Fraction of elements close enough to a choice to flip, in units of the error.
-const NEAR: f64 = 4.0;
 
 /// Search for certain faults, op by op.
 pub(super) struct HardFaults<'f, 'a> {
     flow: &'f Flow<'a>,
     expected: &'f ExpectedErrors,
+    setting: &'f Setting,
     noise: OfPart<'f>,
     /// An integer value already differs and no op is named for it: routing and sizes follow from it.
     flipped: bool,
@@ -52,13 +44,14 @@ impl<'f, 'a> HardFaults<'f, 'a> {
     pub(super) fn of(
         flow: &'f Flow<'a>,
         expected: &'f ExpectedErrors,
-        setting: &Setting,
+        setting: &'f Setting,
         noise: OfPart<'f>,
     ) -> Vec<Candidate> {
         let coarse = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
         let mut hard_faults = Self {
             flow,
             expected,
+            setting,
             noise,
             flipped: false,
             reordered: false,
@@ -69,7 +62,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
             found: Vec::new(),
         };
         for (position, node) in flow.nodes.iter().enumerate() {
-            hard_faults.reordered |= may_reorder(flow, position);
+            hard_faults.reordered |= choices::may_reorder(flow, position);
             if node.is_paired {
                 hard_faults.op(position);
             }
@@ -80,6 +73,12 @@ impl<'f, 'a> HardFaults<'f, 'a> {
     fn op(&mut self, position: usize) {
         self.arrivals(position);
         let node = &self.flow.nodes[position];
+        let mut arrived = self.arrived(position).iter();
+        let wired = arrived.find_map(|&place| wiring::fault(self.flow, self.setting, place));
+        let gradients = &self.expected.gradients;
+        let changed = || wiring::changed_gradient(self.flow, self.setting, gradients, position);
+        let lost = || wiring::lost_update(self.flow, position);
+        self.found.extend(wired.or_else(changed).or_else(lost));
         let mut led: Vec<Place> = self.flow.given(position);
         led.extend(self.flow.saved(position));
         if let Some(slot) = self.argument(position, &led) {
@@ -110,13 +109,19 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         }
     }
 
-    /// Finds inputs that differ on arrival and that no recorded op made.
-    fn arrivals(&mut self, position: usize) {
-        let node = &self.flow.nodes[position];
+    /// Returns the inputs of an op that no recorded op made, where it is the first to read them.
+    fn arrived(&self, position: usize) -> &'f [Place] {
         // In execution order.
         let all = &self.expected.arrivals;
         let first = all.partition_point(|place| place.0 < position);
-        for &place in all[first..].iter().take_while(|place| place.0 == position) {
+        let count = all[first..].partition_point(|place| place.0 == position);
+        &all[first..first + count]
+    }
+
+    /// Finds inputs that differ on arrival and that no recorded op made.
+    fn arrivals(&mut self, position: usize) {
+        let node = &self.flow.nodes[position];
+        for &place in self.arrived(position) {
             let fact = self.flow.fact(place);
             let differs = !fact.difference.is_open()
                 && !matches!(fact.difference, Difference::Argument | Difference::ComputedArgument);
@@ -165,9 +170,10 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                 return true;
             }
         }
-        let flips = self.flipped || !is_beyond_noise(fact, self.error);
+        let flips = self.flipped || !choices::is_beyond_noise(fact, self.error);
         match fact.difference {
             Difference::Elements => flips,
+            Difference::DType if !self.setting.lists.is_empty() => true,
             Difference::NonFinite | Difference::Shape | Difference::DType | Difference::Missing => {
                 self.found.iter().any(|candidate| {
                     matches!(
@@ -176,7 +182,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                     )
                 })
             }
-            Difference::Checksum | Difference::Bound => !self.found.is_empty() || self.error > 0.0,
+            Difference::Checksum | Difference::Limit => !self.found.is_empty() || self.error > 0.0,
             _ => false,
         }
     }
@@ -193,6 +199,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                 let error = self.flow.fact((position, slot)).judgement.error.get().unwrap_or(1.0);
                 !picks && !self.flipped && error > 8.0 * self.error
             }
+            Difference::Missing => one_sided::argument(self.flow, (position, slot)),
             _ => false,
         })
     }
@@ -230,7 +237,10 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                     statistics_only && self.found.iter().any(|found| found.cause == Cause::NonFinite);
                 (!before(Difference::NonFinite) && !inner() && !follows).then_some(Cause::NonFinite)
             }
-            Difference::DType => (!before(Difference::DType) && !inner()).then_some(Cause::DType),
+            Difference::DType => {
+                let by_list = self.setting.lists.contains_key(node.base);
+                (!before(Difference::DType) && !by_list && !inner()).then_some(Cause::DType)
+            }
             Difference::Shape | Difference::Missing => {
                 let led = before(Difference::Shape) || before(Difference::Missing) || inner() || self.flipped;
                 (!led).then_some(Cause::Structure)
@@ -247,13 +257,18 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                 };
                 let unseen = led.iter().any(|&place| hides(self.flow.fact(place)));
                 let led = before(Difference::Elements) || hidden || inner() || unseen;
-                (!led && is_beyond_noise(fact, error)).then(|| numeric(node))
+                let led = led || choices::is_order_of_equals(self.flow, place);
+                (!led && choices::is_beyond_noise(fact, error)).then(|| numeric(node))
             }
             Difference::Checksum => {
                 let led = led.iter().any(|&place| self.flow.fact(place).differs());
                 (!led && !inner()).then(|| numeric(node))
             }
-            Difference::Bound => (!before(Difference::Bound) && !inner()).then(|| numeric(node)),
+            Difference::Limit => {
+                let differs = led.iter().any(|&place| self.flow.fact(place).differs());
+                let led = differs && (fact.relative() <= 0.0 || error >= SHARE * fact.relative());
+                (!led && !inner()).then(|| numeric(node))
+            }
             _ => None,
         }
     }
@@ -267,7 +282,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         let open = fact.difference == Difference::Numbers && !fact.allowed && is_seen;
         let mut tensors =
             led.iter().map(|&place| self.flow.fact(place)).filter(|fact| fact.is_tensor).peekable();
-        let open = open && !self.noise.covers(self.flow, place, fact.relative());
+        let open = open && !self.noise.covers(self.flow, place, fact.relative()) && !fact.is_granted();
         // Unrecorded work inside a module may have any precision, and its weights may have changed.
         let composite = node.is_composite();
         let moves = || {
@@ -304,32 +319,6 @@ impl<'f, 'a> HardFaults<'f, 'a> {
             Evidence::Unreadable(_) | Evidence::Nothing => None,
         }
     }
-}
-
-/// Returns true if an op makes indices in an unspecified order: it sorts, picks, draws, or is unknown.
-fn may_reorder(flow: &Flow<'_>, position: usize) -> bool {
-    let node = &flow.nodes[position];
-    let is_open = node.traits.chooses || matches!(node.traits.kind, Kind::Other | Kind::Random);
-    let is_tensor = |slot: usize| flow.fact((position, slot)).is_tensor;
-    let is_list = |slot: usize| {
-        let fact = flow.fact((position, slot));
-        fact.len > 1.0 && fact.dtype.is_some_and(DType::is_integer)
-    };
-    // A range is made from numbers alone. Nothing is known of an op that only one side has.
-    let reads = node.traits.kind == Kind::Random || node.given().any(is_tensor);
-    is_open && (!node.is_paired || (reads && node.results().any(is_list)))
-}
-
-/// Returns true if more choices differ than noise flips. Choices flipped by an error of `error` are
-/// independent and rare, so their number has a Poisson distribution, whose tail from `k` on is at most
-/// `exp(-m) (e m / k)^k` for a mean `m` below `k` (Chernoff).
-fn is_beyond_noise(fact: &Fact, error: f64) -> bool {
-    let expected = fact.len * error * NEAR;
-    let found = (fact.flipped * fact.len / TRADED).max(1.0);
-    if expected <= 0.0 {
-        return true;
-    }
-    found > expected && found - expected + found * (expected / found).ln() < UNLIKELY.ln()
 }
 
 /// Returns the cause that a numeric difference at this op implies.

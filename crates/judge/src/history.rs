@@ -7,7 +7,6 @@ use super::ops::Kind;
 use super::outliers::Seen;
 use super::setting::Setting;
 use super::tolerance::DTypeTolerance;
-use super::unpaired::MadeUnpaired;
 use super::update::{self, Weights};
 use super::value::{ExpectedError, ValueKind};
 use probe_dump::{OpKind, Phase};
@@ -73,10 +72,9 @@ pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (E
 /// judged by their changes; if the recording begins late, a weight that differs stands out only if most do not
 /// differ.
 fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, begins: bool) -> Vec<Place> {
-    let alone = MadeUnpaired::of(flow, |_| true);
     let is_weight = |place: Place| {
         // Unpaired ops made it.
-        if alone.arrives_at(flow, place) {
+        if flow.is_made_unpaired(place) {
             return false;
         }
         let forward = flow.nodes[place.0].op.name.phase() == Phase::Forward;
@@ -108,7 +106,8 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
             return judges_weights;
         }
         // After the backward pass, functions outside all modules change weights and optimizer state.
-        let outside = !node.is_backward() && flow.parent(value.place.0).is_none();
+        let mut around = flow.around(value.place.0);
+        let outside = !node.is_backward() && around.all(|outer| flow.nodes[outer].traits.optimizes);
         if outside && first_backward.is_some_and(|first| first < value.place.0) {
             return false;
         }

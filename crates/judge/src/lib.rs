@@ -7,8 +7,13 @@
 mod argument;
 mod backward_only;
 mod candidate;
+mod choices;
+mod closing;
 mod collectives;
 mod difference;
+#[cfg(test)]
+#[expect(clippy::cast_possible_truncation, reason = "sizes of small tensors")]
+mod drawn;
 mod evidence;
 mod excess;
 mod expectation;
@@ -26,6 +31,7 @@ mod median;
 mod nesting;
 mod noise;
 mod notes;
+mod one_sided;
 mod ops;
 mod origin;
 mod outliers;
@@ -41,6 +47,7 @@ mod rulebook;
 mod run;
 mod scale;
 mod setting;
+mod slope;
 mod slot;
 mod small_rows;
 mod structure;
@@ -48,12 +55,14 @@ mod tensor;
 mod tolerance;
 mod transfer;
 mod unmeasured;
-mod unpaired;
 mod unread;
 mod unwritten;
 mod update;
+mod user_rule;
 mod value;
+mod values;
 mod verdict;
+mod wiring;
 
 pub use evidence::PartEvidence;
 pub use expectation::{Expectation, Expectations};

@@ -5,16 +5,14 @@ use std::collections::{HashMap, HashSet};
 
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact, Identity};
+use super::excess::BEYOND;
 use super::expected::ExpectedErrors;
 use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
-use super::value::{Excess, ValueKind};
+use super::value::Excess;
 use super::{Cause, OpJudgement, Role, SlotJudgement, Verdict};
 use probe_dump::{Figure, Ordinal, Remark, SlotSide};
 use probe_pair::BySlot;
-
-/// Factor over floor and clean error from which on a value that a fault reaches counts as different.
-const BEYOND: f64 = 8.0;
 
 /// Least relative error at which a value without a known floor counts as different.
 const LEAST: f64 = 1e-5;
@@ -69,17 +67,9 @@ pub(super) fn of(
     candidates: &[Candidate],
     diverged: bool,
 ) -> (Vec<OpJudgement>, BySlot<SlotJudgement>) {
-    // In order of place, as they were weighed.
-    let results =
-        (0..expected.values.len()).filter(|&index| expected.values[index].family.role == ValueKind::Result);
-    let results: Vec<Ordinal> = results.map(Ordinal::of).collect();
-    debug_assert!(
-        results.is_sorted_by_key(|index| expected.values[index.place()].place),
-        "in order of place"
-    );
+    let results = expected.results();
     let weighed = |place: Place| {
-        let found = results.binary_search_by_key(&place, |index| expected.values[index.place()].place);
-        let index = results[found.ok()?].place();
+        let index = results.index(place)?;
         Some((&expected.values[index], excess[index]))
     };
     let mut marks = Marks::none(flow);
@@ -158,7 +148,7 @@ pub(super) fn of(
                                 transfer::explained(flow, place, scale, &clean(&given), &clean(&saved));
                             value.error > BEYOND * excess.floor.hypot(explained)
                         }
-                        None => marks.has(place) || fact.relative() > LEAST,
+                        None => marks.has(place) || fact.relative() > LEAST.max(fact.floor),
                     }
                 }
                 difference => !difference.is_open(),

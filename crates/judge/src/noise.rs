@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 
 use super::difference::Difference;
-use super::excess::UNJUDGED;
+use super::excess::{BEYOND, UNJUDGED};
 use super::family::SHARE;
 use super::flow::{Flow, Place};
 use super::history::{History, weigh};
@@ -24,9 +24,6 @@ use super::value::{ExpectedError, Family, ValueKind};
 use super::{PartEvidence, Verdict};
 use probe_files::settings::SettingsError;
 use probe_pair::PartPair;
-
-/// A fault is beyond measured noise by more than this factor: 3 bits, as beyond any other floor.
-const BEYOND: f64 = 8.0;
 
 /// The largest error of a family is at most this multiple of its level: below all thresholds of the judge, the
 /// smallest of which is 2 bits, so that no measured value looks faulty.
@@ -253,7 +250,7 @@ impl NoiseMeter {
             }
         };
         Ok(format!(
-            "floors are at least the differences of {} from the baseline: {} results of {parts} were measured, {largest}{varied}",
+            "noise floor raised by {}: {} results of {parts} were measured, {largest}{varied}",
             path.display(),
             run.weighed
         ))
@@ -266,7 +263,7 @@ impl NoiseMeter {
     pub fn add_file(&mut self, path: &Path, name: &Path) -> Result<String, SettingsError> {
         let levels = file::read(path)?;
         let said =
-            format!("floors are at least the levels of {} in {}", families(levels.len()), name.display());
+            format!("noise floor raised by the levels of {} in {}", families(levels.len()), name.display());
         for (family, level) in levels {
             widen(&mut self.given, family, level);
         }

@@ -41,7 +41,14 @@ pub(super) fn of(
             "mixed-precision pair: the baseline computes in {b}, the candidate in {c} ({count} tensors); errors are judged at the precision of the coarser type"
         ));
     }
-    notes.extend(products(&expected.values, excess));
+    if let Some((name, (b, c))) = setting.lists.first_key_value() {
+        let others = setting.lists.len() - 1;
+        let more = if others == 0 { String::new() } else { format!(" (and {others} more functions)") };
+        notes.push(format!(
+            "autocast leaves {name} in {b} in the baseline and in {c} in the candidate, in every call{more}: the devices' lists differ"
+        ));
+    }
+    notes.extend(products(&expected.values, excess, drift));
     let collection = flow.nodes.first().is_some_and(|node| node.op.name.kind() == OpKind::Tensor);
     if candidates.iter().any(|candidate| candidate.cause == Cause::Input) && !collection {
         let (parameters, inputs) = foreign(flow, expected, slots);
@@ -52,7 +59,7 @@ pub(super) fn of(
     notes.extend(drifted(flow, drift));
     if flow.late_checksums > 0 {
         notes.push(format!(
-            "the hashes of {} inputs differ although their statistics and all results of their ops agree: the capture took them late, from memory already overwritten",
+            "the hashes of {} inputs differ although their statistics and all results of their ops agree: the capture computed them late, from memory that was already overwritten",
             flow.late_checksums
         ));
     }
@@ -95,14 +102,14 @@ fn flipped(flow: &Flow<'_>, candidates: &[Candidate]) -> Option<String> {
     let first = *chosen.first()?;
     let ops = if chosen.len() == 1 { "one op".to_owned() } else { format!("{} ops", chosen.len()) };
     Some(format!(
-        "rounding has flipped choices in {ops}, first in {}: {}; ops that read them are judged only beyond what that explains",
+        "rounding flipped choices (argmax, routing) in {ops}, first in {}: {}; only excess error downstream is judged",
         flow.nodes[first.0].op.name.as_str(),
         flow.fact(first).judgement.reason
     ))
 }
 
 /// Describes binary32 products that are all off alike, as in a precision that devices use by default.
-fn products(values: &[ExpectedError], excess: &[Excess]) -> Option<String> {
+fn products(values: &[ExpectedError], excess: &[Excess], drift: &Drift) -> Option<String> {
     let of = |modules: bool| -> Vec<(&ExpectedError, &Excess)> {
         let products = values.iter().zip(excess).filter(|(value, _)| {
             value.is_product()
@@ -117,6 +124,10 @@ fn products(values: &[ExpectedError], excess: &[Excess]) -> Option<String> {
     let products = if functions.is_empty() { of(true) } else { functions };
     let coarse = || products.iter().filter(|(_, excess)| product_precision(excess.floor).is_some());
     if products.is_empty() || (coarse().count() as f64) < MOST * products.len() as f64 {
+        return None;
+    }
+    // Statistics do not tell a product's own error from that of weights which have drifted.
+    if !drift.places.is_empty() && products.iter().all(|(value, _)| value.statistics_only) {
         return None;
     }
     // Errors left by an earlier fault say nothing about their precision; statistics show only a part of it.
@@ -168,7 +179,7 @@ fn non_finite(flow: &Flow<'_>) -> Vec<String> {
     }
     if recorded > 0 {
         notes.push(format!(
-            "{recorded} tensors hold non-finite values on both sides; their statistics do not show where, nor what else they hold"
+            "{recorded} tensors hold non-finite values on both sides; their statistics show neither the places nor the other elements"
         ));
     }
     notes

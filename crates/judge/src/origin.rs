@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use super::Cause;
 use super::candidate::Candidate;
-use super::flow::Flow;
+use super::flow::{Flow, Place};
 use probe_dump::{Phase, SlotSide};
 
 /// A module's inputs count as correct if their errors are at most this fraction of the error that arrives
@@ -75,6 +75,9 @@ fn made_around(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
     if flow.side(place) == SlotSide::Parameter {
         return candidate;
     }
+    if candidate.cause == Cause::Input && flow.comes_from_outside(place) {
+        return Candidate { said: owner(flow, place), ..candidate };
+    }
     let error = if fact.difference.is_open() { fact.relative() } else { 1.0 };
     let right = |outer: &usize| {
         let node = &flow.nodes[*outer];
@@ -100,4 +103,23 @@ fn made_around(flow: &Flow<'_>, candidate: Candidate) -> Candidate {
         beyond: candidate.beyond,
         ..Candidate::at(outer, node.results().next(), cause)
     }
+}
+
+/// Names the parameter that a function reads, after a module around it that recorded it as its own; empty if
+/// none did.
+fn owner(flow: &Flow<'_>, place: Place) -> String {
+    let Some(identity) = flow.fact(place).identity else { return String::new() };
+    let modules =
+        flow.around(place.0).filter_map(|outer| Some((outer, flow.nodes[outer].op.name.module_path()?)));
+    let mut owned = modules.flat_map(|(outer, path)| {
+        let own = flow.nodes[outer].given().map(move |slot| (outer, slot));
+        let own = own.filter(|&own| {
+            flow.side(own) == SlotSide::Parameter && flow.fact(own).identity == Some(identity)
+        });
+        own.filter_map(move |own| {
+            let name = &flow.slot(own)?.path;
+            Some(format!("{path}.{} differs", name.strip_prefix("parameter.").unwrap_or(name)))
+        })
+    });
+    owned.next().unwrap_or_default()
 }

@@ -266,6 +266,7 @@ mod tests {
             statistics_only: false,
             elements: 4096.0,
             terms: 1.0,
+            share: 1.0,
             gain: None,
             remnant: None,
             extremes: 0.0,

@@ -4,21 +4,23 @@ use std::collections::HashMap;
 
 use super::candidate::{Beyond, Candidate};
 use super::difference::Fact;
-use super::excess;
+use super::excess::{self, Granted};
+use super::expected::ExpectedErrors;
 use super::flow::Flow;
 use super::hard_faults::{HardFaults, numeric};
 use super::history::{History, weigh};
-use super::noise::Noise;
+use super::noise::{self, Noise};
 use super::outliers;
 use super::replayed::Replayed;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
+use super::structure::Agreement;
 use super::tolerance::Rules;
 use super::value::{By, Excess, ExpectedError, ValueKind};
 use super::{
-    Cause, Counts, Expectation, Expectations, OpJudgement, PartEvidence, PartJudgement, ReferenceErrors,
-    SlotJudgement, backward_only, collectives, finding, incomplete, marks, notes, origin, reference,
-    repeated, structure, unread, unwritten,
+    Cause, Counts, Expectation, Expectations, Finding, OpJudgement, PartEvidence, PartJudgement,
+    ReferenceErrors, SlotJudgement, backward_only, closing, collectives, finding, incomplete, marks, notes,
+    origin, reference, repeated, replayed, structure, unread, unwritten,
 };
 use probe_dump::Ordinal;
 use probe_pair::{BySlot, Paired, PartPair};
@@ -55,60 +57,39 @@ pub fn judge_part(
     backward_only::set_aside(&mut flow);
     let unread = unread::set_aside(&mut flow);
     let (expected, drifted) = weigh(&flow, &setting, history);
-    let begins = !history.any;
-    let measured: Vec<f64> = expected.values.iter().map(|value| noise.floor(&flow, value)).collect();
-    let (mut excess, learned) =
-        excess::of(&expected.values, (&history.learned.0, &history.learned.1), &measured, !begins);
-    drop(measured);
+    let granted = |value: &ExpectedError| Granted {
+        measured: noise.floor(&flow, value),
+        by_rule: by_rule(&flow, value),
+    };
+    let (mut excess, learned) = excess::of(
+        &expected.values,
+        (&history.learned.0, &history.learned.1),
+        &expected.values.iter().map(granted).collect::<Vec<_>>(),
+        history.any,
+    );
     outliers::acquit(&flow, &expected.values, &mut excess);
     let acquitted = reference.acquit(&expected.values, &mut excess);
-    let mut candidates = HardFaults::of(&flow, &expected, &setting, noise);
-    candidates.extend(faults(&flow, &expected.values, &excess));
-    candidates.retain(|candidate| !reference.acquits(&flow, candidate));
     let replayed = known.replayed.of_part(pair.step, pair.rank);
-    let cleared =
-        replayed.map(|replayed| replayed.apply(&flow, &expected.values, &mut excess, &mut candidates));
-    let structure = structure::of(&flow, &mut candidates);
-    candidates.extend(structure.fault);
-    let candidates = origin::of_candidates(&flow, candidates);
+    let mut weighed = Weighed { expected: &expected, excess: &mut excess, setting: &setting };
+    let (mut candidates, remarks) =
+        suspects(&mut flow, &mut weighed, (noise, reference, replayed), history.diverged);
     let (mut ops, mut slots) = marks::of(&flow, &expected, &excess, &candidates, history.diverged);
-    // Must precede completing the values' reasons, which repeat some of this.
-    let collectives = collectives::collectives(pair);
-    let described = candidates.iter().map(|candidate| {
-        let mut finding = finding::describe(pair, evidence, (&ops, &slots), candidate);
-        finding.collectives = collectives.partition_point(|&place| place < candidate.op) as u64;
-        finding.compare_with(candidate.slot.map(|slot| reference.errors((candidate.op, slot))));
-        finding
-    });
-    let mut findings: Vec<_> = described.collect();
-    for candidate in &candidates {
-        if let Some(slot) = candidate.slot.and_then(|slot| slots.at_mut(candidate.op, slot))
-            && slot.reason.is_empty()
-        {
-            slot.reason = candidate.said.as_str().into();
-        }
+    if candidates.is_empty() && !history.diverged {
+        candidates.extend(closing::unnamed(&flow, &slots));
     }
+    // Must precede completing the values' reasons, which repeat some of this.
+    let mut findings = described(pair, evidence, (&ops, &slots), &candidates, reference);
+    tell_slots(&candidates, &mut slots);
     for place in acquitted {
         slots[place.0][place.1].reason = reference.errors(place).text().into();
     }
     let expectations = expectations(&expected.values, &excess);
     name_rules(&flow, &expected.values, &excess, &mut slots, &mut book);
-    let mut followers: HashMap<usize, u64> = HashMap::new();
-    for source in ops.iter().filter_map(|op| op.follows).map(Ordinal::place) {
-        *followers.entry(source).or_default() += 1;
-    }
-    for finding in &mut findings {
-        finding.followers = followers.get(&finding.order).copied().unwrap_or(0);
-        if let Some(op) = ops.get_mut(finding.order) {
-            op.reason = finding.reason.as_str().into();
-            op.cause = Some(finding.cause);
-        }
-    }
-    let drift = notes::Drift { places: drifted, late: begins };
+    tell_ops(&mut ops, &mut findings);
+    let drift = notes::Drift { places: drifted, late: !history.any };
     let mut notes = notes::of(&flow, &setting, &expected, &excess, &candidates, &slots, &drift);
     notes.extend(unread);
-    notes.extend(cleared.into_iter().flatten());
-    notes.extend(structure.note);
+    notes.extend(remarks);
     let counts = count(pair, &ops, &slots);
     let diverged = history.diverged || !findings.is_empty();
     let next = History::after(&flow, expected.gradients, learned, diverged);
@@ -116,6 +97,96 @@ pub fn judge_part(
     let rules = book.into_texts();
     let reference = BySlot::default();
     (PartJudgement { ops, slots, expectations, rules, findings, notes, incomplete, reference, counts }, next)
+}
+
+/// A part with its errors, and how far each is beyond the expectation.
+struct Weighed<'w> {
+    expected: &'w ExpectedErrors,
+    excess: &'w mut [Excess],
+    setting: &'w Setting,
+}
+
+/// Returns the ops to name, in execution order, and remarks on what is not named; accepts in `flow` what only
+/// was written in another way, and in `weighed` what replaying cleared.
+fn suspects(
+    flow: &mut Flow<'_>,
+    weighed: &mut Weighed<'_>,
+    (noise, reference, replayed): (noise::OfPart<'_>, reference::OfPart<'_>, Option<replayed::OfPart<'_>>),
+    diverged: bool,
+) -> (Vec<Candidate>, Vec<String>) {
+    let Weighed { expected, excess, setting } = weighed;
+    let mut candidates = HardFaults::of(flow, expected, setting, noise);
+    candidates.extend(faults(flow, &expected.values, excess));
+    candidates.retain(|candidate| !reference.acquits(flow, candidate));
+    let cleared = replayed.map(|replayed| replayed.apply(flow, &expected.values, excess, &mut candidates));
+    let mut remarks = cleared.unwrap_or_default();
+    let agreement = Agreement::of(flow, expected, excess, setting.coarsest);
+    let structure = structure::of(flow, &agreement, &mut candidates);
+    candidates.extend(structure.fault);
+    flow.excuse(&structure.rewritten);
+    let mut candidates = origin::of_candidates(flow, candidates);
+    if candidates.is_empty() && !diverged {
+        let unexplained = closing::unexplained(flow, expected, excess);
+        candidates.extend(unexplained.filter(|candidate| !reference.acquits(flow, candidate)));
+    }
+    remarks.extend(structure.note);
+    flow.forget_values();
+    (candidates, remarks)
+}
+
+/// Describes the ops to name.
+fn described(
+    pair: &PartPair,
+    evidence: &PartEvidence,
+    judged: (&[OpJudgement], &BySlot<SlotJudgement>),
+    candidates: &[Candidate],
+    reference: reference::OfPart<'_>,
+) -> Vec<Finding> {
+    let collectives = collectives::collectives(pair);
+    let described = candidates.iter().map(|candidate| {
+        let mut finding = finding::describe(pair, evidence, judged, candidate);
+        finding.collectives = collectives.partition_point(|&place| place < candidate.op) as u64;
+        finding.compare_with(candidate.slot.map(|slot| reference.errors((candidate.op, slot))));
+        finding
+    });
+    described.collect()
+}
+
+/// Gives the values of the candidates their reasons, unless they have one.
+fn tell_slots(candidates: &[Candidate], slots: &mut BySlot<SlotJudgement>) {
+    for candidate in candidates {
+        if let Some(slot) = candidate.slot.and_then(|slot| slots.at_mut(candidate.op, slot))
+            && slot.reason.is_empty()
+        {
+            slot.reason = candidate.said.as_str().into();
+        }
+    }
+}
+
+/// Counts the followers of each finding, and tells its op the reason.
+fn tell_ops(ops: &mut [OpJudgement], findings: &mut [Finding]) {
+    let mut followers: HashMap<usize, u64> = HashMap::new();
+    for source in ops.iter().filter_map(|op| op.follows).map(Ordinal::place) {
+        *followers.entry(source).or_default() += 1;
+    }
+    for finding in findings {
+        finding.followers = followers.get(&finding.order).copied().unwrap_or(0);
+        if let Some(op) = ops.get_mut(finding.order) {
+            op.reason = finding.reason.as_str().into();
+            op.cause = Some(finding.cause);
+        }
+    }
+}
+
+/// Returns the own error that a user rule lets the op of a value make, relative to the value's scale.
+fn by_rule(flow: &Flow<'_>, value: &ExpectedError) -> f64 {
+    let fact = flow.fact(value.place);
+    match value.family.role {
+        ValueKind::Result | ValueKind::Arrival if fact.distance > 0.0 => {
+            fact.floor * fact.norm * value.error / fact.distance
+        }
+        _ => fact.floor,
+    }
 }
 
 /// Returns the faulty values as candidates.
@@ -222,3 +293,6 @@ fn count(pair: &PartPair, ops: &[OpJudgement], slots: &BySlot<SlotJudgement>) ->
     }
     counts
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,11 +78,13 @@ pub(super) fn coarse_statistics<'a>(products: impl Iterator<Item = &'a ExpectedE
 }
 
 impl Products {
-    /// Adds a binary32 product of the forward pass: its own error, and whether that is all of its error.
+    /// Adds a binary32 product of the forward pass: its own error, and whether that is all of its error. Errors
+    /// are relative to products of uncorrelated operands, which is what the precisions predict.
     pub(super) fn add(&mut self, value: &ExpectedError, own: f64, clean: bool) {
+        let error = value.error / value.share;
         if is_large(value) {
-            self.large.push(Shown { call: value.call, error: value.error, own, clean });
-        } else if value.error > 0.0 && value.error < fine() {
+            self.large.push(Shown { call: value.call, error, own, clean });
+        } else if error > 0.0 && error < fine() {
             self.fine_small.push(value.call);
         }
     }

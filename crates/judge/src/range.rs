@@ -118,7 +118,7 @@ impl Bounds {
 pub(super) fn beyond(flow: &Flow<'_>, place: Place) -> Option<String> {
     let node = &flow.nodes[place.0];
     let fact = flow.fact(place);
-    let open = fact.difference == Difference::Numbers && !fact.allowed && fact.is_float;
+    let open = fact.difference == Difference::Numbers && !fact.allowed && !fact.is_granted() && fact.is_float;
     if !open || node.is_backward() || node.results().next() != Some(place.1) {
         return None;
     }

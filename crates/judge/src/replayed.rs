@@ -35,7 +35,7 @@ struct Gap {
     name: Box<str>,
 }
 
-/// What replaying one call showed.
+/// Result of replaying one call.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Outcome {

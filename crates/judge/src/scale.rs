@@ -10,6 +10,7 @@
 
 use super::flow::{Flow, Place};
 use super::ops::Kind;
+use super::transfer;
 use probe_dump::Phase;
 
 /// Scale of a result, and the number of terms summed for each of its elements.
@@ -19,6 +20,10 @@ pub(super) struct Scale {
     pub(super) norm: f64,
     /// Terms of the sums; 1 if nothing is summed or if unknown.
     pub(super) terms: f64,
+    /// Norm of a sum of products whose operands are uncorrelated, as a fraction of `norm`; 1 for other results.
+    /// Rounded operands leave their error in the products, so a bias, or terms that point one way, make the
+    /// result larger and not the error.
+    pub(super) share: f64,
 }
 
 /// Fraction of the norm expected of uncorrelated rows below which an attention's gradient has cancelled.
@@ -55,7 +60,7 @@ impl<'a> Factor<'a> {
 pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]) -> Scale {
     let node = &flow.nodes[place.0];
     let fact = flow.fact(place);
-    let mut scale = Scale { norm: fact.norm, terms: 1.0 };
+    let mut scale = Scale { norm: fact.norm, terms: 1.0, share: 1.0 };
     let gradient = node.makes_gradients();
     match (node.traits.kind, gradient) {
         (Kind::Product, false) => product(flow, place, given, &mut scale),
@@ -69,8 +74,8 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
         (Kind::Sum | Kind::Mean, false) => {
             let largest = norms(flow, given).fold(0.0, f64::max);
             let terms = given.first().map_or(1.0, |&given| (flow.fact(given).len / fact.len).max(1.0));
-            let share = if node.traits.kind == Kind::Mean { terms } else { 1.0 };
-            scale = Scale { norm: scale.norm.max(largest / share), terms };
+            let parts = if node.traits.kind == Kind::Mean { terms } else { 1.0 };
+            scale = Scale { norm: scale.norm.max(largest / parts), terms, share: 1.0 };
         }
         (Kind::Add, false) => scale.norm = norms(flow, given).fold(scale.norm, f64::max),
         (Kind::Normalisation, false) if place.1 > 0 && is_statistic(flow, place, given) => {
@@ -79,6 +84,7 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
                 scale.norm = scale.norm.max(x.rms * fact.len.sqrt());
             }
         }
+        (Kind::Distance, true) => gradient_of_distance(flow, place, given, saved, &mut scale),
         (_, true) => {
             // A gradient with fewer elements than the incoming one is a sum: broadcasting undone, or elements
             // picked twice.
@@ -88,7 +94,7 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
                 let factor =
                     if node.traits.kind == Kind::Multiply { other_factor(flow, place, saved) } else { None };
                 let incoming = incoming * factor.map_or(1.0, |factor| factor.rms);
-                scale = Scale { norm: scale.norm.max(incoming), terms: elements / fact.len };
+                scale = Scale { norm: scale.norm.max(incoming), terms: elements / fact.len, share: 1.0 };
             }
         }
         _ => {}
@@ -141,8 +147,10 @@ fn is_statistic(flow: &Flow<'_>, place: Place, given: &[Place]) -> bool {
 
 fn sum_of_products(scale: &mut Scale, len: f64, terms: f64, a: Factor<'_>, b: Factor<'_>) {
     if terms >= 1.0 {
+        let uncorrelated = (len * terms).sqrt() * a.rms * b.rms;
         scale.terms = terms;
-        scale.norm = scale.norm.max((len * terms).sqrt() * a.rms * b.rms);
+        scale.norm = scale.norm.max(uncorrelated);
+        scale.share = uncorrelated / scale.norm;
     }
 }
 
@@ -173,11 +181,7 @@ fn product(flow: &Flow<'_>, place: Place, given: &[Place], scale: &mut Scale) {
 fn gradient_of_product(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
     let fact = flow.fact(place);
     let node = &flow.nodes[place.0];
-    // Dispatcher ops list saved values among their inputs, after the gradient.
-    let (incoming, saved) = match given.split_first() {
-        Some((first, rest)) if node.is_dispatcher() => (std::slice::from_ref(first), rest),
-        _ => (given, saved),
-    };
+    let (incoming, saved) = node.incoming(given, saved);
     let Some(g) = incoming
         .iter()
         .filter_map(|&place| Factor::of(flow, place))
@@ -224,12 +228,8 @@ fn is_linear(base: &str) -> bool {
 /// of the attention's result to the size of the values.
 fn gradient_of_attention(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
     let node = &flow.nodes[place.0];
-    let (incoming, saved) = match given.split_first() {
-        Some((first, rest)) if node.is_dispatcher() => (first, rest),
-        Some((first, _)) => (first, saved),
-        None => return,
-    };
-    let Some(g) = Factor::of(flow, *incoming) else { return };
+    let (incoming, saved) = node.incoming(given, saved);
+    let Some(g) = incoming.first().and_then(|&place| Factor::of(flow, place)) else { return };
     let mut tensors = saved
         .iter()
         .filter(|&&place| flow.shape(place).len() > 1)
@@ -247,6 +247,19 @@ fn gradient_of_attention(flow: &Flow<'_>, place: Place, given: &[Place], saved: 
     scale.terms = q.size_from_end(1).max(width);
 }
 
+/// Raises the scale of the gradient of a squared distance, `2 g (x - y)`, over `n` for a mean: two values that
+/// nearly agree leave little of themselves and all of their rounding, so the scale is that of the larger one.
+fn gradient_of_distance(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
+    let node = &flow.nodes[place.0];
+    let (incoming, saved) = node.incoming(given, saved);
+    let Some(g) = incoming.iter().find_map(|&place| Factor::of(flow, place)) else { return };
+    let len = flow.fact(place).len;
+    let same = saved.iter().filter(|&&saved| flow.fact(saved).len.to_bits() == len.to_bits());
+    let largest = same.map(|&saved| flow.fact(saved).norm).fold(0.0, f64::max);
+    let parts = if g.len > 1.0 || transfer::sums_rows(flow, place.0) { 1.0 } else { len };
+    scale.norm = scale.norm.max(2.0 * g.rms * largest / parts);
+}
+
 /// Raises the scale of gradients of softmax and normalisations: they are what remains of the incoming gradient
 /// after removing its mean, or its part along the result.
 fn gradient_that_projects(
@@ -258,8 +271,8 @@ fn gradient_that_projects(
 ) {
     let node = &flow.nodes[place.0];
     let fact = flow.fact(place);
-    let Some(g) = given.first().and_then(|&place| Factor::of(flow, place)) else { return };
-    let saved = if node.is_dispatcher() { given.get(1..).unwrap_or_default() } else { saved };
+    let (incoming, saved) = node.incoming(given, saved);
+    let Some(g) = incoming.first().and_then(|&place| Factor::of(flow, place)) else { return };
     let incoming = g.rms * g.len.sqrt();
     if fact.len < g.len {
         // Gradients of its weight and bias: sums over all rows.
@@ -279,4 +292,47 @@ fn gradient_that_projects(
         // Divided by the deviation, which is at most the root mean square.
         _ => incoming / factor.rms,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawn::{Drawn, Part};
+
+    /// Rounds to a mantissa of 10 bits, as devices do with the factors of a product.
+    fn rounded(value: f64) -> f64 {
+        let step = (value.abs().log2().floor() - 10.0).exp2();
+        (value / step).round() * step
+    }
+
+    /// The scale of `x w' + bias`, and the error that rounded factors leave relative to it.
+    fn product(x: &Drawn, w: &Drawn, bias: f64) -> (Scale, f64) {
+        let (exact, other) = (
+            x.linear(w).map(|value| value + bias),
+            x.map(rounded).linear(&w.map(rounded)).map(|value| value + bias),
+        );
+        let mut part = Part::default();
+        part.op("Functional.linear.0.forward").tensor("input.0", x, x).tensor("input.1", w, w);
+        part.tensor("output.0", &exact, &other);
+        part.flow(|flow| {
+            let scale = of(flow, (0, 2), &flow.given(0), &[]);
+            (scale, flow.fact((0, 2)).distance / scale.norm)
+        })
+    }
+
+    #[test]
+    fn rounded_factors_leave_the_error_of_their_products_alone() {
+        let (x, w) = (Drawn::normal(1, &[64, 48]), Drawn::normal(2, &[32, 48]));
+        for bias in [0.0, 50.0] {
+            let (scale, error) = product(&x, &w, bias);
+            let own = error / scale.share;
+            assert!((2.0e-4..4.0e-4).contains(&own), "2.9e-4 predicted, {own:.1e} with a bias of {bias}");
+        }
+        // Rows that are alike sum up to more than uncorrelated ones.
+        let (scale, error) = product(&x, &x, 0.0);
+        assert!(
+            scale.share < 0.9 && (2.0e-4..4.0e-4).contains(&(error / scale.share)),
+            "{scale:?} {error:.1e}"
+        );
+    }
 }

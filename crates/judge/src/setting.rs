@@ -1,8 +1,10 @@
 //! Properties of a whole part: the dtypes the two runs compute in, and the purpose of the captures.
 
-use super::ops::{Kind, Traits};
+use std::collections::BTreeMap;
+
+use super::ops::{Kind, Traits, base};
 use super::precision::Precision;
-use probe_dump::{DType, Op, Phase, Slot, SlotSide, Task};
+use probe_dump::{DType, Op, OpKind, Phase, Rank, Slot, SlotSide, Task};
 use probe_pair::PartPair;
 
 /// Fraction of float tensors that must differ in dtype for the runs to count as computing in different dtypes.
@@ -21,6 +23,10 @@ pub(super) struct Setting {
     pub(super) coarsest: Option<&'static Precision>,
     /// Binary32 products are computed in this coarser dtype (autocast).
     pub(super) autocast: Option<&'static Precision>,
+    /// The runs are of different frameworks, which index with integers of different widths.
+    pub(super) two_frameworks: bool,
+    /// Functions whose results autocast leaves in another dtype on each side, in every call.
+    pub(super) lists: BTreeMap<Box<str>, (DType, DType)>,
     /// Both captures recorded checksums or hashes to prove equality of bits.
     pub(super) exact_task: bool,
 }
@@ -31,7 +37,9 @@ impl Setting {
         Self {
             mixed: mixed_precision(pair),
             coarsest: coarsest(pair),
-            autocast: autocast(pair),
+            autocast: autocast(&pair.baseline),
+            lists: lists(pair),
+            two_frameworks: pair.baseline.framework != pair.candidate.framework,
             exact_task: exact(pair.baseline.task) && exact(pair.candidate.task),
         }
     }
@@ -88,11 +96,36 @@ fn coarsest(pair: &PartPair) -> Option<&'static Precision> {
         .reduce(Precision::coarser)
 }
 
-/// Returns the coarsest dtype in which the baseline's products or modules with binary32 inputs have their
-/// result.
-fn autocast(pair: &PartPair) -> Option<&'static Precision> {
+/// Returns the functions that only one side's autocast computes in a coarser dtype: devices have lists of their
+/// own. Every call on inputs of equal dtypes shows the same two dtypes, and there are several.
+fn lists(pair: &PartPair) -> BTreeMap<Box<str>, (DType, DType)> {
+    let mut shown: BTreeMap<Box<str>, Vec<(DType, DType)>> = BTreeMap::new();
+    if autocast(&pair.baseline).is_none() || autocast(&pair.candidate).is_none() {
+        return BTreeMap::new();
+    }
+    for op in &pair.ops {
+        let (Some(b), Some(_)) = pair.op(op) else { continue };
+        let dtypes = op.slots.iter().filter_map(|slots| {
+            let (b, c) = pair.slot(op, slots);
+            let (b, c) = (b?, c?);
+            Some((b.side.is_result(), float_dtype(b)?, float_dtype(c)?))
+        });
+        let (results, given): (Vec<_>, Vec<_>) = dtypes.partition(|(is_result, ..)| *is_result);
+        let is_function = b.name.kind() == OpKind::Api && b.name.phase() == Phase::Forward;
+        let Some(&(_, x, y)) = results.first().filter(|_| is_function) else { continue };
+        if given.iter().all(|(_, x, y)| x == y) {
+            shown.entry(base(b).into()).or_default().push((x, y));
+        }
+    }
+    let alike = |calls: &[(DType, DType)]| calls.len() > 1 && calls.iter().all(|call| *call == calls[0]);
+    let apart = shown.into_iter().filter(|(_, calls)| alike(calls) && calls[0].0 != calls[0].1);
+    apart.map(|(name, calls)| (name, calls[0])).collect()
+}
+
+/// Returns the coarsest dtype in which a side's products with binary32 inputs have their result.
+fn autocast(side: &Rank) -> Option<&'static Precision> {
     let single = Precision::of(DType::F32)?;
-    let ops = pair.baseline.ops.iter().filter(|op| op.name.phase() == Phase::Forward);
+    let ops = side.ops.iter().filter(|op| op.name.phase() == Phase::Forward);
     let computes = ops.filter(|op| Traits::of(op).kind == Kind::Product);
     let coarse = computes.filter_map(|op| {
         let floats = |given: bool| {
@@ -112,6 +145,9 @@ const UNINITIALISED: [&str; 6] =
 const OVERWRITING: [&str; 8] =
     ["copy_", "zero_", "fill_", "normal_", "uniform_", "bernoulli_", "exponential_", "random_"];
 
+/// Results of the primitive for batch norm that nothing reads.
+const UNSET: [&str; 2] = ["output.1", "output.2"];
+
 /// Collectives whose first input is the receive buffer.
 const RECEIVING: [&str; 11] = [
     "recv",
@@ -127,12 +163,20 @@ const RECEIVING: [&str; 11] = [
     "all_to_all_single",
 ];
 
+/// Values of which an op writes only a part: CTC's table of probabilities ends for each sequence at the length of
+/// its target.
+const PARTLY_WRITTEN: [(&str, &str); 2] = [("_ctc_loss", "output.1"), ("_ctc_loss_backward", "input.6")];
+
 /// Returns true if the slot's content is whatever the memory held before.
 pub(super) fn is_uninitialised(op: &Op, slot: &Slot) -> bool {
     let api = op.name.api();
     let received =
         slot.side == SlotSide::Input && (&*slot.path == "input.0" || slot.path.starts_with("input.0."));
-    (slot.side == SlotSide::Output && UNINITIALISED.contains(&api))
+    // MindSpore's primitive on CPU returns batch statistics that it does not compute.
+    let unset =
+        op.name.stem().starts_with("Primitive.") && api == "BatchNorm" && UNSET.contains(&&*slot.path);
+    (slot.side == SlotSide::Output && (UNINITIALISED.contains(&api) || unset))
+        || PARTLY_WRITTEN.contains(&(api, &*slot.path))
         || (received && op.name.phase() == Phase::Forward && RECEIVING.contains(&api))
         || (slot.side == SlotSide::Input && &*slot.path == "input.0" && OVERWRITING.contains(&api))
 }

@@ -7,7 +7,7 @@ use super::difference::{Difference, Fact, FactNumber, Facts, SlotFact};
 use super::rulebook::{RuleBook, RuleKey};
 use super::setting::Setting;
 use super::tolerance::Rules;
-use super::{Verdict, argument, tensor};
+use super::{Verdict, argument, tensor, user_rule};
 use probe_dump::{Scalar, Slot, SlotSide, TensorRecord, Value};
 use probe_measure::Evidence;
 
@@ -84,7 +84,7 @@ impl SlotView<'_> {
             (Value::Tensor(x), Value::Tensor(y)) => {
                 let mut fact = tensor::compare(b.side, (x, y), self, book);
                 if let Some((index, rule)) = rule {
-                    tensor::apply_rule(&mut fact, index, rule, self.evidence, book);
+                    user_rule::apply(&mut fact, index, rule, self.evidence, book);
                 }
                 fact
             }
@@ -124,9 +124,12 @@ fn one_sided(slot: &Slot, side: &str) -> Fact {
         Value::Scalar(Scalar::Device(device)) => {
             unknown(&format!("device {device}, given in the {side} only"))
         }
-        _ => {
-            let mut fact =
-                Fact::certain(Verdict::Missing, Difference::Missing, &format!("recorded in the {side} only"));
+        value => {
+            let said = match value {
+                Value::Scalar(scalar) => format!("{scalar} in the {side} only"),
+                _ => format!("recorded in the {side} only"),
+            };
+            let mut fact = Fact::certain(Verdict::Missing, Difference::Missing, &said);
             fact.is_tensor = slot.value.tensor().is_some();
             fact
         }

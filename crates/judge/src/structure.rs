@@ -3,12 +3,15 @@
 //! `view` on the other.
 
 mod answered;
+mod converging;
 mod levels;
 mod named;
 
+use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use answered::answered;
+pub(super) use converging::Agreement;
 use levels::Levels;
 use named::named;
 
@@ -35,28 +38,74 @@ pub(super) struct Structure {
     pub(super) fault: Option<Candidate>,
     /// A remark on the groups without a difference.
     pub(super) note: Option<String>,
+    /// Ops that compute the same in another way.
+    pub(super) rewritten: HashSet<usize>,
 }
 
 /// Judges the groups of unpaired ops. Differences that arrive behind a group are removed from `candidates`:
 /// the group is reported instead.
-pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure {
+pub(super) fn of(
+    flow: &Flow<'_>,
+    agreement: &Agreement<'_, '_>,
+    candidates: &mut Vec<Candidate>,
+) -> Structure {
     // A part that could only be read in part lacks the rest for that reason.
     if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
-        return Structure { fault: None, note: None };
+        return Structure { fault: None, note: None, rewritten: HashSet::new() };
     }
     without_reshaped(flow, candidates);
-    let idle = idle(flow);
-    let answered = answered(flow);
+    let mut rewritten = without_resized(flow, agreement, candidates);
+    let groups = Groups { flow, idle: idle(flow), answered: answered(flow) };
     let levels = Levels::of(flow);
+    let regions = OnceCell::new();
     let mut fault: Option<Candidate> = None;
     let mut harmless: Vec<&Substitution> = Vec::new();
     for (place, group) in flow.pair.substitutions.iter().enumerate() {
         let Some(first) = group.baseline.iter().chain(&group.candidate).copied().min() else { continue };
-        let behind = |candidate: &Candidate| {
-            let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
-            place.is_some_and(|place| group.boundary.contains(&place))
-        };
-        candidates.retain(|candidate| !behind(candidate) || !levels.explain(flow, group, candidate));
+        candidates
+            .retain(|candidate| !is_behind(group, candidate) || !levels.explain(flow, group, candidate));
+        if !groups.differ(place, first, candidates) {
+            harmless.push(group);
+            continue;
+        }
+        let regions = regions.get_or_init(|| agreement.regions(&flow.pair.substitutions));
+        let region = regions[place].as_ref().filter(|_| !stand_for_themselves(flow, group));
+        if let Some(region) = region {
+            candidates.retain(|candidate| !region.contains(&candidate.op));
+            rewritten.extend(region);
+            harmless.push(group);
+        } else if fault.is_none() {
+            let shown = candidates.iter().find(|candidate| is_behind(group, candidate));
+            let named = named(flow, place, first, shown);
+            let said = said(flow, group, named, shown);
+            fault = Some(Candidate { said, ..Candidate::at(named, None, Cause::Structure) });
+        }
+        candidates.retain(|candidate| !is_behind(group, candidate));
+    }
+    if let Some(fault) = &fault {
+        // For a fault behind the backward pass the forward call is named, and its own group may agree.
+        harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
+    }
+    Structure { note: remark(flow, &harmless), fault, rewritten }
+}
+
+/// Returns true for a difference in a value that a group passes on.
+fn is_behind(group: &Substitution, candidate: &Candidate) -> bool {
+    let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
+    place.is_some_and(|place| group.boundary.contains(&place))
+}
+
+/// Groups of unpaired ops, and what is known of all of them.
+struct Groups<'f, 'a> {
+    flow: &'f Flow<'a>,
+    idle: HashSet<usize>,
+    answered: Vec<bool>,
+}
+
+impl Groups<'_, '_> {
+    /// Returns true if what a group passes on differs, or if one side alone computes in it. `first` is its first op.
+    fn differ(&self, place: usize, first: usize, candidates: &[Candidate]) -> bool {
+        let (flow, group) = (self.flow, &self.flow.pair.substitutions[place]);
         let differs = if group.boundary.is_empty() && !group.feeds.is_empty() {
             // The values made from it there decide.
             false
@@ -73,7 +122,7 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
             });
             // If the other side computes there too, the op that shows the difference is named itself. Between
             // modules nothing else can be named.
-            let is_told = answered[place] && reached && !flow.modules_alone;
+            let is_told = self.answered[place] && reached && !flow.modules_alone;
             !is_told && (reached || !ends_alike(flow, group))
         } else {
             let certain = |&place: &Place| {
@@ -81,27 +130,32 @@ pub(super) fn of(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Structure 
                 (difference.hides_numbers() || difference == Difference::DType)
                     && !comes_to_the_same(flow, place.0, candidates)
             };
-            candidates.iter().any(behind) || group.boundary.iter().any(certain)
-        } || !(answered[place] || hands_on(flow, group, &idle));
-        if differs && !is_within_update(flow, group) {
-            fault.get_or_insert_with(|| {
-                let shown = candidates.iter().find(|candidate| behind(candidate));
-                let named = named(flow, place, first, shown);
-                Candidate {
-                    said: said(flow, group, named, shown),
-                    ..Candidate::at(named, None, Cause::Structure)
-                }
-            });
-            candidates.retain(|candidate| !behind(candidate));
-        } else {
-            harmless.push(group);
+            candidates.iter().any(|candidate| is_behind(group, candidate))
+                || group.boundary.iter().any(certain)
+        };
+        let differs = differs || !(self.answered[place] || hands_on(flow, group, &self.idle));
+        differs && !is_within_update(flow, group)
+    }
+}
+
+/// Removes ops whose values have other sizes, where everything that is made of them agrees again; returns the
+/// ops in between.
+fn without_resized(
+    flow: &Flow<'_>,
+    agreement: &Agreement<'_, '_>,
+    candidates: &mut Vec<Candidate>,
+) -> HashSet<usize> {
+    let mut rewritten = HashSet::new();
+    let resized = |op: usize| flow.facts(op).any(|fact| fact.difference == Difference::Shape);
+    let first: Vec<usize> =
+        candidates.iter().map(|candidate| candidate.op).filter(|&op| resized(op)).collect();
+    for op in first {
+        if !rewritten.contains(&op) {
+            rewritten.extend(agreement.region(&[op]).unwrap_or_default());
         }
     }
-    if let Some(fault) = &fault {
-        // For a fault behind the backward pass the forward call is named, and its own group may agree.
-        harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
-    }
-    Structure { note: remark(flow, &harmless), fault }
+    candidates.retain(|candidate| !rewritten.contains(&candidate.op));
+    rewritten
 }
 
 /// Removes inputs with a different shape, or on one side only, from which ops compute the same.

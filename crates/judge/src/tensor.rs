@@ -1,18 +1,19 @@
 //! Facts about two tensors: from their elements, else from their recorded statistics.
 
+mod recorded;
+
 use std::hash::{BuildHasher, Hasher};
 
 use super::Verdict;
 use super::difference::{Difference, Fact, Identity};
 use super::precision::Precision;
 use super::rulebook::{RuleBook, RuleKey};
+use super::setting::Setting;
 use super::slot::SlotView;
-use super::tolerance::Rule;
 use super::unmeasured;
-use probe_dump::{Checksum, Counts, DType, Number, Ordinal, RecordedDType, Remark, SlotSide, TensorRecord};
-use probe_measure::{
-    ChecksumMatch, Evidence, KnownDifference, Metric, PairMetrics, RecordedComparison, SENTINEL, kept_out,
-};
+use probe_dump::{Checksum, DType, Number, Ordinal, RecordedDType, Remark, SlotSide, TensorRecord};
+use probe_measure::{Evidence, Metric, PairMetrics, SENTINEL, kept_out};
+use recorded::by_record;
 
 /// Norm from which on a tensor must contain sentinels, even if its extremes were not recorded.
 const SENTINEL_NORM: f64 = 1.298_074_214_633_706_8e33; // 2^110
@@ -22,11 +23,6 @@ const SENTINEL_NORM: f64 = 1.298_074_214_633_706_8e33; // 2^110
 const ZERO_FLOOR: f64 = 1.0 / (1_u64 << 30) as f64;
 
 const DENORMAL: &str = "differs in denormal numbers only, which devices may flush to zero";
-const REARRANGED: &str = "equal statistics, but elements are rearranged";
-
-/// If the greatest and the least element differ by less than this fraction of the larger, all elements are
-/// nearly equal, and rounding may decide which is the greatest.
-const SPREAD: f64 = 1.0 / 1024.0;
 
 const NEAR_ZERO: &str = "the baseline is all zero, the candidate within 2^-30 of it";
 
@@ -68,7 +64,7 @@ pub(super) fn compare(
                 }
             },
         }
-        around_numbers(&mut fact, (b, c), view.setting.mixed.is_some());
+        around_numbers(&mut fact, (b, c), view.setting);
         fact
     };
     fact.is_tensor = true;
@@ -198,172 +194,16 @@ fn by_elements(fact: &mut Fact, m: &PairMetrics, book: &mut RuleBook) {
     fact.exact = m.different == 0;
 }
 
-fn by_record(
-    fact: &mut Fact,
-    r: &RecordedComparison,
-    (b, c): (&TensorRecord, &TensorRecord),
-    exact_task: bool,
-    book: &mut RuleBook,
-) {
-    let norm = recorded_norm(b);
-    fact.norm = norm;
-    fact.statistics_only = r.sketch.is_none();
-    if fact.statistics_only {
-        let [largest, least] = off_at_extremes(r, b);
-        fact.likely = largest.max(least).min(1.0);
-        fact.extremes = largest.min(least);
-    }
-    if let Some((b, c)) = r.counts_differ.as_deref() {
-        let words = format!("non-finite elements: baseline {}, candidate {}", count_words(b), count_words(c));
-        return non_finite(fact, &words);
-    }
-    if r.baseline_non_finite != r.candidate_non_finite {
-        let side = if r.candidate_non_finite { "candidate" } else { "baseline" };
-        return non_finite(fact, &format!("the statistics show NaN or Inf in the {side} only"));
-    }
-    if r.baseline_non_finite
-        && [r.max, r.min].into_iter().filter_map(KnownDifference::get).any(|s| s.relative.is_infinite())
-    {
-        return non_finite(fact, "the statistics show NaN or Inf on both sides, of different kind or sign");
-    }
-    let bits_differ = r.checksum == Some(ChecksumMatch::Different);
-    match r.checksum {
-        Some(ChecksumMatch::Equal) => {
-            settle(fact, Verdict::BitEqual, "");
-            fact.exact = true;
-            return;
-        }
-        Some(ChecksumMatch::WeaklyEqual) => {
-            settle(fact, Verdict::Close, "equal XOR checksums, which constant or repeated data also produce");
-            fact.exact = true;
-            return;
-        }
-        Some(ChecksumMatch::Different) if exact_task => {
-            let rule = book.index(RuleKey::Checksum, || "checksums are equal".to_owned());
-            // Lower bound that the statistics prove; 0 proves nothing.
-            let proved = r.rel_l2_at_least.get().filter(|error| *error > 0.0 && error.is_finite());
-            fact.is_measured = true;
-            fact.distance = proved.unwrap_or(0.0) * norm;
-            return unequal(fact, Difference::Checksum, proved, "checksums differ", rule);
-        }
-        Some(ChecksumMatch::Different) | None => {}
-    }
-    let Some(dtype) = fact.dtype.filter(|dtype| Precision::of(*dtype).is_some()) else {
-        return exact_record(fact, r, b, bits_differ, book);
-    };
-    if r.all_same && !bits_differ {
-        settle(fact, Verdict::Close, "");
-        fact.exact = true;
-        return;
-    }
-    if let Some((in_b, in_c)) = r.sentinels_differ.as_deref() {
-        // A sentinel replaces another number, or vice versa.
-        let distance =
-            r.sketch.as_ref().map_or(0.0, |sketch| sketch.distance).max(norm).max(recorded_norm(c));
-        numbers(fact, distance.max(f64::MIN_POSITIVE), norm);
-        fact.judgement.reason = format!("elements beyond 2^100: baseline {in_b}, candidate {in_c}").into();
-        return;
-    }
-    if let Some(reason) = too_small_to_matter(dtype, b, c) {
-        return settle(fact, Verdict::Close, reason);
-    }
-    let bound = r.rel_l2_at_least.get().filter(|bound| !bound.is_nan()).unwrap_or(0.0);
-    let (distance, reason) = match &r.sketch {
-        Some(sketch) if sketch.is_resolved() => (sketch.distance.max(proved(bound, norm)), ""),
-        Some(sketch) => (
-            // A distance below the sketches' storage rounding is an artefact of the sketches.
-            sketch.distance.max(proved(bound, norm)),
-            if bits_differ { "the bits differ, but by less than a sketch resolves" } else { "" },
-        ),
-        None => (proved(bound, norm), ""),
-    };
-    if r.sketch.is_none() && bound.is_infinite() {
-        // The baseline is zero and the candidate is not: the distance is the candidate's own norm.
-        return numbers(fact, recorded_norm(c).max(f64::MIN_POSITIVE), norm);
-    }
-    if fact.statistics_only && r.rearranged {
-        fact.rearranged = is_spread(b);
-        numbers(fact, distance.max(step(dtype, b)), norm);
-        fact.judgement.reason = REARRANGED.into();
-        return;
-    }
-    numbers(fact, distance, norm);
-    fact.noise = b.sum_error.unwrap_or_default() + c.sum_error.unwrap_or_default();
-    fact.judgement.reason = reason.into();
-}
-
-/// Returns true if the greatest and the least element are far from equal.
-fn is_spread(record: &TensorRecord) -> bool {
-    let extremes = [record.statistics.max(), record.statistics.min()].map(|value| value.map(Number::as_f64));
-    matches!(extremes, [Some(max), Some(min)] if max - min > SPREAD * max.abs().max(min.abs()))
-}
-
-/// Returns the smallest possible difference of an element from the smaller of both extremes in magnitude, if
-/// not equal: half a unit in the last place of a number in the middle of its binade, the step down to the next
-/// one for a power of two.
-fn step(dtype: DType, record: &TensorRecord) -> f64 {
-    let extremes = [record.statistics.max(), record.statistics.min()].into_iter().flatten();
-    let least = extremes.map(|value| value.as_f64().abs()).fold(f64::INFINITY, f64::min);
-    let bits = dtype.mantissa_bits().and_then(|bits| i32::try_from(bits).ok()).unwrap_or(0);
-    (least * 2_f64.powi(-bits - 1)).max(f64::MIN_POSITIVE)
-}
-
-/// Returns the relative errors of the largest and the least element, each one sample of the error of all
-/// elements. An element below the root mean square is compared with that. 0 if unknown.
-fn off_at_extremes(r: &RecordedComparison, b: &TensorRecord) -> [f64; 2] {
-    let typical = recorded_norm(b) / (b.len().max(1) as f64).sqrt();
-    [(r.max, b.statistics.max()), (r.min, b.statistics.min())].map(|(difference, value)| {
-        let size = value.map(|value| value.as_f64().abs().max(typical));
-        let error = difference.get().zip(size).map(|(difference, size)| difference.difference.abs() / size);
-        error.filter(|error| error.is_finite()).unwrap_or(0.0)
-    })
-}
-
-/// Returns the distance that a relative bound proves.
-fn proved(bound: f64, norm: f64) -> f64 {
-    if bound.is_finite() { bound * norm } else { 0.0 }
-}
-
-fn exact_record(
-    fact: &mut Fact,
-    r: &RecordedComparison,
-    b: &TensorRecord,
-    bits_differ: bool,
-    book: &mut RuleBook,
-) {
-    let rule = exact_rule(book);
-    fact.is_measured = true;
-    if r.same_integers && !bits_differ {
-        settle(fact, Verdict::Close, if r.moved { REARRANGED } else { "" });
-        fact.exact = !r.moved;
-        fact.judgement.rule = Some(rule);
-        return;
-    }
-    if let Some(sketch) = r.sketch.as_ref().filter(|sketch| sketch.distance > 0.0) {
-        // Differing elements of an exact type differ by at least 1, so their number is at most the squared
-        // distance; large values differ by about their own magnitude.
-        let squared = sketch.distance * sketch.distance;
-        let share = (squared / b.len().max(1) as f64).min(sketch.rel_l2 * sketch.rel_l2 / 2.0);
-        let reason = format!("elements differ, about 1 in {:.0} by the sketch", 1.0 / share.min(1.0));
-        fact.flipped = share.min(1.0);
-        return unequal(fact, Difference::Elements, Some(sketch.rel_l2.max(share)), &reason, rule);
-    }
-    let present = [r.max, r.min, r.mean, r.norm].into_iter().filter_map(KnownDifference::get);
-    let error = present.map(|s| s.relative).fold(0.0, f64::max);
-    fact.flipped = 1.0;
-    let reason =
-        if bits_differ && r.all_same { "checksums differ" } else { "statistics of an exact type differ" };
-    unequal(fact, Difference::Elements, Some(error), reason, rule);
-}
-
 /// Considers everything besides the numbers: dtype, equivalent shapes, `requires_grad`.
-fn around_numbers(fact: &mut Fact, (b, c): (&TensorRecord, &TensorRecord), mixed_run: bool) {
+fn around_numbers(fact: &mut Fact, (b, c): (&TensorRecord, &TensorRecord), setting: &Setting) {
     let is_open = fact.difference.is_open() && fact.judgement.verdict.is_fine();
     if b.dtype != c.dtype {
         fact.exact = false;
         if is_open {
             fact.judgement.verdict = Verdict::DType;
-            if !mixed_run {
+            let indices = |record: &TensorRecord| record.dtype.known().is_some_and(DType::is_integer);
+            let is_expected = setting.two_frameworks && indices(b) && indices(c);
+            if setting.mixed.is_none() && !is_expected {
                 fact.difference = Difference::DType;
             }
         }
@@ -379,40 +219,6 @@ fn around_numbers(fact: &mut Fact, (b, c): (&TensorRecord, &TensorRecord), mixed
         if is_open {
             fact.judgement.verdict = Verdict::Differs;
             fact.difference = Difference::RequiresGrad;
-        }
-    }
-}
-
-/// Replaces the numeric verdict by that of a user rule, if its metrics are known.
-pub(super) fn apply_rule(
-    fact: &mut Fact,
-    index: usize,
-    rule: &Rule,
-    evidence: &Evidence,
-    book: &mut RuleBook,
-) {
-    let numerical = matches!(fact.difference, Difference::None | Difference::Numbers | Difference::Elements)
-        && fact.judgement.verdict != Verdict::Unknown;
-    let unequal = rule.is_exact() && !fact.exact && fact.judgement.verdict != Verdict::BitEqual;
-    let outcome = if unequal {
-        Some(Err("not bit-equal".to_owned()))
-    } else {
-        rule.check(|metric| evidence.metric(metric)).or_else(|| rule.is_exact().then_some(Ok(())))
-    };
-    let Some(outcome) = outcome.filter(|_| numerical) else { return };
-    fact.judgement.rule = Some(book.index(RuleKey::User(index), || rule.to_string()));
-    match outcome {
-        Ok(()) => {
-            fact.allowed = true;
-            if fact.difference == Difference::Elements {
-                fact.difference = Difference::None;
-                fact.judgement.verdict = Verdict::Close;
-            }
-        }
-        Err(broken) => {
-            fact.difference = Difference::Bound;
-            fact.judgement.verdict = Verdict::Differs;
-            fact.judgement.reason = broken.into();
         }
     }
 }
@@ -489,19 +295,6 @@ fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option
 static FIXED: std::hash::BuildHasherDefault<std::collections::hash_map::DefaultHasher> =
     std::hash::BuildHasherDefault::new();
 
-/// Detects differences that no device guarantees to reproduce, from the statistics of the elements.
-fn too_small_to_matter(dtype: DType, b: &TensorRecord, c: &TensorRecord) -> Option<&'static str> {
-    let largest = |record: &TensorRecord| {
-        let (max, min) = (record.statistics.max()?.as_f64().abs(), record.statistics.min()?.as_f64().abs());
-        (max.is_finite() && min.is_finite()).then_some(max.max(min))
-    };
-    let (b, c) = (largest(b)?, largest(c)?);
-    if b.max(c) < smallest_normal(dtype) {
-        return Some(DENORMAL);
-    }
-    (b <= 0.0 && c <= ZERO_FLOOR).then_some(NEAR_ZERO)
-}
-
 /// Returns the smallest normal number of dtypes whose denormals devices flush; 0 for dtypes whose denormals
 /// are ordinary values.
 fn smallest_normal(dtype: DType) -> f64 {
@@ -523,10 +316,6 @@ fn joint_norm(m: &PairMetrics) -> f64 {
         (_, Some(relative)) if relative.is_infinite() => 0.0,
         _ => m.baseline.norm,
     }
-}
-
-fn count_words(counts: &Counts) -> String {
-    non_finite_counts(counts.nan, counts.positive_infinite, counts.negative_infinite)
 }
 
 fn non_finite_counts(nan: u64, up: u64, down: u64) -> String {

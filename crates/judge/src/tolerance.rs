@@ -11,6 +11,7 @@
 //!   it.
 //! * `accumulated`: error that rounding may grow to over a run. A few elements with larger errors are damage.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
@@ -51,7 +52,7 @@ impl DTypeTolerance {
     }
 }
 
-/// A user rule: for matching slots, bounds on metrics that replace the judge's own.
+/// A user rule for matching slots: the error that an op may make by itself, and limits of the value.
 #[derive(Debug, Clone)]
 pub struct Rule {
     pattern: String,
@@ -59,7 +60,10 @@ pub struct Rule {
     dtype: Option<DType>,
     ignore: bool,
     exact: bool,
+    /// Bounds of the op's own error.
     bounds: Vec<(Metric, f64)>,
+    /// Bounds of the value, whatever led to it.
+    limits: Vec<(Metric, f64)>,
 }
 
 /// The user's rules in order; the first that matches decides.
@@ -83,6 +87,8 @@ pub struct RuleEntry {
     ignore: bool,
     #[serde(default)]
     exact: bool,
+    #[serde(default)]
+    limit: BTreeMap<String, f64>,
     cosine: Option<f64>,
     max_abs_err: Option<f64>,
     mean_abs_err: Option<f64>,
@@ -128,6 +134,15 @@ impl Rules {
         rules.collect::<Result<_, _>>().map(Self)
     }
 
+    /// Returns the same rules with all bounds as limits of the values too, as a gate means them.
+    #[must_use]
+    pub fn as_limits(mut self) -> Self {
+        for rule in &mut self.0 {
+            rule.limits.extend(rule.bounds.iter().copied());
+        }
+        self
+    }
+
     /// Returns the pattern and the bounds of each rule, in order.
     pub fn texts(&self) -> Vec<(String, String)> {
         let text = |rule: &Rule| {
@@ -146,11 +161,7 @@ impl Rules {
         if new.ignore || old.exact || new.dtype != old.dtype {
             return true;
         }
-        old.bounds.iter().any(|(metric, before)| match new.bounds.iter().find(|(other, _)| other == metric) {
-            Some((_, now)) if is_similarity(*metric) => now < before,
-            Some((_, now)) => now > before,
-            None => true,
-        })
+        any_looser(&old.bounds, &new.bounds) || any_looser(&old.limits, &new.limits)
     }
 
     /// Iterates over the rules, in order.
@@ -201,22 +212,57 @@ impl RuleEntry {
             (Metric::Within5e3, self.within_5e3),
             (Metric::MaxUlp, self.max_ulp),
         ];
+        let limits = self.limit.iter().map(|(name, bound)| {
+            let metric = given.iter().map(|(metric, _)| *metric).find(|metric| metric.name() == name);
+            let unknown = || format!("limit has an unknown metric `{name}`; known: {}", metric_names());
+            Ok((metric.ok_or_else(unknown)?, *bound))
+        });
+        let limits: Vec<(Metric, f64)> = limits.collect::<Result<_, String>>()?;
         let bounds: Vec<_> = given.into_iter().filter_map(|(metric, bound)| Some((metric, bound?))).collect();
         let least = |metric| if metric == Metric::Cosine { -1.0 } else { 0.0 };
         if let Some((metric, bound)) =
-            bounds.iter().find(|(metric, bound)| bound.is_nan() || *bound < least(*metric))
+            bounds.iter().chain(&limits).find(|(metric, bound)| bound.is_nan() || *bound < least(*metric))
         {
             return Err(format!("{} = {bound} is not a bound", metric.name()));
         }
-        if bounds.is_empty() && !self.ignore && !self.exact {
-            let names: Vec<_> = ALL_METRICS.iter().map(|metric| metric.name()).collect();
+        if bounds.is_empty() && limits.is_empty() && !self.ignore && !self.exact {
             return Err(format!(
-                "has no bound; give one of {}, or exact = true, or ignore = true",
-                names.join(", ")
+                "has no bound; give one of {}, or limit = {{ ... }}, or exact = true, or ignore = true",
+                metric_names()
             ));
         }
-        Ok(Rule { pattern: self.pattern, matcher, dtype, ignore: self.ignore, exact: self.exact, bounds })
+        let (ignore, exact) = (self.ignore, self.exact);
+        Ok(Rule { pattern: self.pattern, matcher, dtype, ignore, exact, bounds, limits })
     }
+}
+
+/// Returns the names of all metrics, for messages.
+fn metric_names() -> String {
+    ALL_METRICS.iter().map(|metric| metric.name()).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns true if a bound of `old` is wider in `new`, or is not there.
+fn any_looser(old: &[(Metric, f64)], new: &[(Metric, f64)]) -> bool {
+    old.iter().any(|(metric, before)| match new.iter().find(|(other, _)| other == metric) {
+        Some((_, now)) if is_similarity(*metric) => now < before,
+        Some((_, now)) => now > before,
+        None => true,
+    })
+}
+
+/// Compares each bounded metric with its bound. `None` if no metric is known; otherwise the first broken bound,
+/// if any.
+fn check(bounds: &[(Metric, f64)], value: impl Fn(Metric) -> Option<f64>) -> Option<Result<(), String>> {
+    let mut known = false;
+    for &(metric, bound) in bounds {
+        let Some(found) = value(metric) else { continue };
+        known = true;
+        let (holds, sign) = if is_similarity(metric) { (found >= bound, "<") } else { (found <= bound, ">") };
+        if !holds {
+            return Some(Err(format!("{} {found:.3e} {sign} {bound:.3e}", metric.name())));
+        }
+    }
+    known.then_some(Ok(()))
 }
 
 /// Returns true for metrics that are better the larger they are; their bounds are minima.
@@ -245,20 +291,38 @@ impl Rule {
         self.matcher.is_match(format!("{op}.{slot}")) || self.matcher.is_match(op)
     }
 
-    /// Compares each bounded metric with its bound. `None` if no metric is known; otherwise the first broken
-    /// bound, if any.
+    /// Compares the metrics with the bounds of the op's own error. `None` if no metric is known; otherwise the
+    /// first broken bound, if any.
     pub fn check(&self, value: impl Fn(Metric) -> Option<f64>) -> Option<Result<(), String>> {
-        let mut known = false;
-        for &(metric, bound) in &self.bounds {
-            let Some(found) = value(metric) else { continue };
-            known = true;
-            let (holds, sign) =
-                if is_similarity(metric) { (found >= bound, "<") } else { (found <= bound, ">") };
-            if !holds {
-                return Some(Err(format!("{} {found:.3e} {sign} {bound:.3e}", metric.name())));
-            }
-        }
-        known.then_some(Ok(()))
+        check(&self.bounds, value)
+    }
+
+    /// The same for the limits of the value.
+    pub fn check_limits(&self, value: impl Fn(Metric) -> Option<f64>) -> Option<Result<(), String>> {
+        check(&self.limits, value)
+    }
+
+    /// Returns the relative l2 error up to which an op's own error obeys the bounds, for a tensor of this root
+    /// mean square, norm and unit in the last place. 0 without a bound that limits it.
+    ///
+    /// Where all elements are off alike, a relative error of each is that of the whole, and an absolute one is
+    /// relative to the root mean square. Two vectors of one length and the cosine `c` are `sqrt(2 - 2 c)`
+    /// apart. Shares of elements within a bound limit no l2 error.
+    pub(super) fn own_error(&self, rms: f64, norm: f64, unit: f64) -> f64 {
+        let relative = |(metric, bound): &(Metric, f64)| match metric {
+            Metric::RelL2 | Metric::MaxRelErr | Metric::MeanRelErr => Some(*bound),
+            Metric::MaxUlp => Some(bound * unit),
+            Metric::MaxAbsErr | Metric::MeanAbsErr | Metric::Rmse => Some(bound / rms),
+            Metric::Euclidean => Some(bound / norm),
+            Metric::Cosine => Some((2.0 - 2.0 * bound).max(0.0).sqrt()),
+            _ => None,
+        };
+        self.bounds
+            .iter()
+            .filter_map(relative)
+            .filter(|error| error.is_finite())
+            .reduce(f64::min)
+            .unwrap_or(0.0)
     }
 }
 
@@ -268,14 +332,17 @@ impl fmt::Display for Rule {
         if self.ignore {
             return f.write_str(" not judged");
         }
-        if self.exact {
-            f.write_str(if self.bounds.is_empty() { " exact" } else { " exact," })?;
-        }
-        for (index, (metric, bound)) in self.bounds.iter().enumerate() {
+        let text = |prefix: &str, (metric, bound): &(Metric, f64)| {
             let sign = if is_similarity(*metric) { ">=" } else { "<=" };
-            write!(f, "{} {} {sign} {bound:e}", if index == 0 { "" } else { "," }, metric.name())?;
-        }
-        Ok(())
+            format!("{prefix}{} {sign} {bound:e}", metric.name())
+        };
+        let exact = self.exact.then(|| "exact".to_owned());
+        let bounds = self.bounds.iter().map(|bound| text("", bound));
+        // A gate's bound is a limit as well, and is written once.
+        let alone = self.limits.iter().filter(|limit| !self.bounds.contains(limit));
+        let limits = alone.map(|limit| text("limit ", limit));
+        let parts: Vec<String> = exact.into_iter().chain(bounds).chain(limits).collect();
+        write!(f, " {}", parts.join(", "))
     }
 }
 

@@ -4,9 +4,12 @@
 //! errors that are uncorrelated with the values; effects that they do not model (a gain shared by all calls of
 //! a kind) show in the family.
 
+mod to_gradient;
+mod to_result;
+
+use super::difference::Fact;
 use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
-use super::scale::size_of_other;
 use probe_dump::{Number, Phase, Scalar, SlotSide, Value};
 
 /// Slope of element-wise functions: GELU and `SiLU` reach 1.13 and 1.1.
@@ -43,159 +46,81 @@ pub(super) struct InputError {
 /// Inputs of an op with their errors.
 pub(super) type Inputs = [(Place, InputError)];
 
+/// A result and what it is made from, as far as these are floats.
+struct Passage<'p, 'a> {
+    flow: &'p Flow<'a>,
+    place: Place,
+    node: &'p Node<'a>,
+    fact: &'p Fact,
+    /// Scale of the result.
+    scale: f64,
+    given: Vec<(Place, InputError)>,
+    /// What the forward pass left for a gradient.
+    saved: Vec<(Place, InputError)>,
+    /// Largest relative error of what is given, and of what is saved.
+    relative: f64,
+    of_saved: f64,
+    /// Relative and absolute errors of all that is given, as if uncorrelated.
+    joint: f64,
+    absolute: f64,
+}
+
+impl<'p, 'a> Passage<'p, 'a> {
+    fn of(flow: &'p Flow<'a>, place: Place, scale: f64, given: &Inputs, saved: &Inputs) -> Self {
+        let node = &flow.nodes[place.0];
+        let floats = |inputs: &Inputs| -> Vec<(Place, InputError)> {
+            inputs.iter().copied().filter(|(place, _)| flow.fact(*place).is_float).collect()
+        };
+        let (given, mut saved) = (floats(given), floats(saved));
+        // If the gradient itself was not recorded, only the forward tells of it.
+        if node.traits.kind == Kind::Product && !given.is_empty() {
+            let matrices = saved.iter().any(|(place, _)| flow.shape(*place).len() > 1);
+            saved.retain(|(place, _)| {
+                is_factor(flow, node, *place) && (flow.shape(*place).len() > 1 || !matrices)
+            });
+        }
+        Self {
+            flow,
+            place,
+            node,
+            fact: flow.fact(place),
+            scale,
+            relative: largest(given.iter().map(|(_, error)| error.relative)),
+            of_saved: largest(saved.iter().map(|(_, error)| error.relative)),
+            joint: root(given.iter().map(|(_, error)| error.relative)),
+            absolute: root(given.iter().map(|(_, error)| error.absolute)),
+            given,
+            saved,
+        }
+    }
+
+    fn len(&self, place: Place) -> f64 {
+        self.flow.fact(place).len.max(1.0)
+    }
+
+    /// Returns the largest mean of an input's error per element.
+    fn mean_error(&self) -> f64 {
+        largest(self.given.iter().map(|(place, error)| error.absolute / self.len(*place).sqrt()))
+    }
+
+    /// Returns the error if nothing is known of the function.
+    fn relative_errors(&self) -> f64 {
+        if self.node.is_backward() { self.relative + self.of_saved } else { self.joint }
+    }
+}
+
 /// Returns the relative error of the result at `place` that its inputs explain. `scale` is the scale of the
 /// result, positive.
 pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Inputs, saved: &Inputs) -> f64 {
-    let node = &flow.nodes[place.0];
-    let fact = flow.fact(place);
-    let floats = |inputs: &Inputs| -> Vec<(Place, InputError)> {
-        inputs.iter().copied().filter(|(place, _)| flow.fact(*place).is_float).collect()
-    };
-    let (given, mut saved) = (floats(given), floats(saved));
-    // If the gradient itself was not recorded, only the forward tells of it.
-    if node.traits.kind == Kind::Product && !given.is_empty() {
-        let matrices = saved.iter().any(|(place, _)| flow.shape(*place).len() > 1);
-        saved.retain(|(place, _)| {
-            is_factor(flow, node, *place) && (flow.shape(*place).len() > 1 || !matrices)
-        });
-    }
-    let relative = largest(given.iter().map(|(_, error)| error.relative));
-    let of_saved = largest(saved.iter().map(|(_, error)| error.relative));
-    let joint = root(given.iter().map(|(_, error)| error.relative));
-    let absolute = root(given.iter().map(|(_, error)| error.absolute));
-    let len = |place: Place| flow.fact(place).len.max(1.0);
-    // A broadcast input is read often.
-    let spread = largest(given.iter().map(|(place, _)| (fact.len / len(*place)).sqrt())).max(1.0);
+    let passage = Passage::of(flow, place, scale, given, saved);
+    let Passage { node, fact, relative, .. } = passage;
     let gradient = node.makes_gradients();
-    let mut explained = match node.traits.kind {
-        Kind::Add if !gradient => absolute * spread / scale,
-        Kind::Copy | Kind::Embedding if !gradient => relative.max(absolute / scale),
-        Kind::Copy | Kind::Embedding => {
-            let elements = largest(given.iter().map(|(place, _)| len(*place)));
-            if fact.len <= elements { relative.max(absolute / scale) } else { relative }
-        }
-        Kind::Lipschitz if !gradient => relative.max(SLOPE * absolute / scale),
-        Kind::Sum if !gradient => joint.max(absolute / scale),
-        Kind::Mean if !gradient => {
-            let share = given.first().map_or(1.0, |(place, _)| len(*place) / fact.len.max(1.0));
-            joint.max(absolute / share.max(1.0) / scale)
-        }
-        Kind::Exponential if !gradient => {
-            // Behind a mask, use the error of the masked values: relative if the mask is not a number that
-            // norms can hold, absolute if a smaller mask (the least float16, or -1e4) is in the norm.
-            largest(given.iter().map(|(place, error)| error.absolute / len(*place).sqrt())).max(relative)
-        }
-        Kind::LogSoftmax if !gradient => {
-            let means = largest(given.iter().map(|(place, error)| error.absolute / len(*place).sqrt()));
-            if given.iter().all(|(place, _)| len(*place) <= fact.len) {
-                (absolute / scale).max(means * fact.len.sqrt() / scale)
-            } else {
-                // A loss picks one element per row: each has the average error, or more at some positions.
-                BOTH_SIDES * means * fact.len.sqrt() * rows_summed(flow, node, place.0) / scale
-            }
-        }
-        Kind::LogSoftmax => {
-            let (incoming, rest) = if node.is_dispatcher() {
-                given.split_at(given.len().min(1))
-            } else {
-                (&given[..], &saved[..])
-            };
-            let probabilities =
-                BOTH_SIDES * positive(flow, place) * root(rest.iter().map(|(_, error)| error.absolute));
-            largest(incoming.iter().map(|(_, error)| error.relative)).max(probabilities / scale)
-        }
-        Kind::Power if !gradient => match exponent(flow, place.0) {
-            Some(exponent) if exponent >= 1.0 => PEAKED * exponent * joint,
-            _ => joint.max(ROOT * relative.sqrt()),
-        },
-        Kind::Logarithm if !gradient => {
-            let means = given.iter().map(|(place, error)| error.absolute / len(*place).sqrt());
-            joint.max(largest(means) * fact.len.sqrt() / scale)
-        }
-        Kind::Product if !gradient => root(given.iter().map(|(place, error)| {
-            // A bias is added.
-            if flow.shape(*place).len() == 1 {
-                error.absolute * (fact.len / len(*place)).sqrt() / scale
-            } else {
-                error.relative
-            }
-        })),
-        Kind::Multiply if !gradient => {
-            let factor = factors(flow, node, place.0);
-            joint.max(multiplied(flow, &given, fact.len) * factor / scale)
-        }
-        Kind::Divide | Kind::Root | Kind::Update if !gradient => {
-            let divided = given.iter().enumerate().map(|(index, &(place, error))| {
-                let last = index + 1 == given.len();
-                error.relative
-                    * if last && node.traits.kind != Kind::Root { magnification(flow, place) } else { 1.0 }
-            });
-            root(divided)
-        }
-        Kind::Attention if !gradient => {
-            // Errors of the products under the softmax are absolute: larger products, larger errors.
-            let rms = |index: usize| {
-                given.get(index).map_or(0.0, |&(place, _)| flow.fact(place).norm / len(place).sqrt())
-            };
-            let width = given
-                .first()
-                .and_then(|&(place, _)| flow.shape(place).last())
-                .map_or(1.0, |&size| size as f64);
-            let sharpness = (rms(0) * rms(1) * width.sqrt()).clamp(1.0, 100.0);
-            root(
-                given
-                    .iter()
-                    .enumerate()
-                    .map(|(index, (_, error))| error.relative * if index < 2 { sharpness } else { 1.0 }),
-            )
-        }
-        Kind::Normalisation if !gradient => {
-            let first =
-                given.first().map_or(0.0, |&(place, error)| error.relative * centring(flow, node, place));
-            // Normalised values have size 1, whatever scales and shifts them.
-            let parameters = given.iter().skip(1).map(|&(place, error)| {
-                let rows = (fact.len / len(place)).max(1.0);
-                error.relative.min(error.absolute * rows.sqrt() / scale)
-            });
-            root(parameters.chain([first]))
-        }
-        // A shift does not enter any gradient; next to the scale it is small, or as large as its error says.
-        Kind::Normalisation if gradient => {
-            let one_row = |place: Place| flow.shape(place).len() <= 1;
-            let split = |inputs: &Inputs| -> (Vec<_>, Vec<_>) {
-                inputs.iter().copied().partition(|(place, _)| one_row(*place))
-            };
-            let ((given_rows, given), (mut rows, others)) = (split(&given), split(&saved));
-            rows.extend(given_rows);
-            let size = largest(rows.iter().map(|(place, _)| flow.fact(*place).norm));
-            let of_rows = rows.iter().map(|(_, error)| error.relative.min(error.absolute / size));
-            let incoming = largest(given.iter().map(|(_, error)| error.relative));
-            incoming + largest(of_rows.chain(others.iter().map(|(_, error)| error.relative)))
-        }
-        // The other factor may remove most of the gradient, and none of its error.
-        Kind::Multiply if gradient => {
-            let places: Vec<Place> = saved.iter().map(|(place, _)| *place).collect();
-            let other = size_of_other(flow, place, &places).unwrap_or(0.0);
-            (relative + of_saved).max(absolute * other / scale)
-        }
-        // A choice may do the same.
-        Kind::Lipschitz if gradient => {
-            // Dispatcher ops list saved values after the gradient.
-            let incoming = if node.is_dispatcher() {
-                given.first().map_or(0.0, |(_, error)| error.absolute)
-            } else {
-                absolute
-            };
-            (relative + of_saved).max(SLOPE * incoming / scale)
-        }
-        _ if node.is_backward() => relative + of_saved,
-        _ => joint,
-    };
+    let mut explained = if gradient { passage.to_gradient() } else { passage.to_result() };
     if node.traits.chooses && (gradient || node.traits.is_gradient) {
         // A flipped choice lets an element through or not. In a dispatcher op, the gradient comes first,
         // followed by the values that the choice is based on.
-        let others = largest(given.iter().skip(1).map(|(_, error)| error.relative));
-        let near = of_saved.max(if node.is_dispatcher() { others } else { 0.0 });
+        let others = largest(passage.given.iter().skip(1).map(|(_, error)| error.relative));
+        let near = passage.of_saved.max(if node.is_dispatcher() { others } else { 0.0 });
         explained = explained.max(flipped_gates(fact.len, near));
     }
     if node.traits.kind == Kind::Root {
@@ -227,7 +152,14 @@ pub(super) fn picked(share: f64) -> f64 {
 
 /// Returns the number of rows summed in each element of a loss; 1 for a mean.
 fn rows_summed(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
-    let sums = node.given().any(|slot| {
+    let rows = |slot| flow.shape((position, slot)).iter().rev().skip(1).product::<u64>() as f64;
+    node.given().next().filter(|_| sums_rows(flow, position)).map_or(1.0, rows)
+}
+
+/// Returns true for a loss that sums its elements, which it averages by default.
+pub(super) fn sums_rows(flow: &Flow<'_>, position: usize) -> bool {
+    let node = &flow.nodes[position];
+    node.given().any(|slot| {
         let Some(slot) = flow.slot((position, slot)) else { return false };
         match &slot.value {
             Value::Scalar(Scalar::Text(text)) => &**text == "sum",
@@ -237,9 +169,7 @@ fn rows_summed(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
             }
             _ => false,
         }
-    });
-    let rows = |slot| flow.shape((position, slot)).iter().rev().skip(1).product::<u64>() as f64;
-    node.given().next().filter(|_| sums).map_or(1.0, rows)
+    })
 }
 
 /// Returns true if the gradient of a product depends on a value of its forward: it depends on the factors, and
@@ -264,14 +194,7 @@ fn exponent(flow: &Flow<'_>, position: usize) -> Option<f64> {
 
 /// Returns the largest element of a baseline value; 0 if none is positive or if unknown.
 fn positive(flow: &Flow<'_>, place: Place) -> f64 {
-    let max = match flow.evidence.at(place.0, place.1).measured() {
-        Some(metrics) => metrics.baseline.max,
-        None => flow
-            .slot(place)
-            .and_then(|slot| slot.value.tensor())
-            .and_then(|record| record.statistics.max().map(Number::as_f64)),
-    };
-    max.unwrap_or(0.0).max(0.0)
+    flow.extremes(place).map_or(0.0, |(_, max)| max.max(0.0))
 }
 
 /// Returns true if a value may hold some of the rows of a surrounding module's input, picked by choices that
@@ -317,12 +240,7 @@ fn multiplied(flow: &Flow<'_>, given: &Inputs, len: f64) -> f64 {
 /// mean square over its smallest element.
 fn magnification(flow: &Flow<'_>, place: Place) -> f64 {
     let fact = flow.fact(place);
-    let Some(record) = flow.slot(place).and_then(|slot| slot.value.tensor()) else { return 1.0 };
-    let (min, max) = match flow.evidence.at(place.0, place.1).measured() {
-        Some(metrics) => (metrics.baseline.min, metrics.baseline.max),
-        None => (record.statistics.min().map(Number::as_f64), record.statistics.max().map(Number::as_f64)),
-    };
-    let (Some(min), Some(max)) = (min, max) else { return 1.0 };
+    let Some((min, max)) = flow.extremes(place) else { return 1.0 };
     let smallest = if min > 0.0 { min } else { -max };
     if smallest > 0.0 { (fact.norm / fact.len.max(1.0).sqrt() / smallest).max(1.0) } else { MIXED_DIVISOR }
 }
@@ -357,3 +275,6 @@ pub(super) fn root(values: impl Iterator<Item = f64>) -> f64 {
 pub(super) fn largest(values: impl Iterator<Item = f64>) -> f64 {
     values.fold(0.0, f64::max)
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,6 @@ use super::flow::{Flow, Place};
 use super::ops::Kind;
 use super::precision::Precision;
 use super::transfer::largest;
-use super::unpaired::MadeUnpaired;
 use probe_dump::{Phase, SlotSide};
 use probe_measure::Evidence;
 
@@ -88,7 +87,6 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) -> Option<String> {
 
 /// Values that the forward pass computed: all except weights and data.
 struct Computed {
-    alone: MadeUnpaired,
     made: HashSet<Identity>,
 }
 
@@ -97,7 +95,7 @@ impl Computed {
         let ops = (0..flow.nodes.len()).filter(|&op| is_forward(flow, op));
         let results = ops.flat_map(|op| flow.nodes[op].results().map(move |slot| (op, slot)));
         let made = results.filter_map(|place| flow.fact(place).identity).collect();
-        Self { alone: MadeUnpaired::of(flow, |_| true), made }
+        Self { made }
     }
 
     fn has(&self, flow: &Flow<'_>, place: Place) -> bool {
@@ -106,7 +104,7 @@ impl Computed {
             return flow.side(place) != SlotSide::Parameter;
         }
         let made = flow.fact(place).identity.is_some_and(|identity| self.made.contains(&identity));
-        made || self.alone.arrives_at(flow, place)
+        made || flow.is_made_unpaired(place)
     }
 }
 

@@ -8,13 +8,11 @@ use super::Verdict;
 use super::difference::{Difference, Identity};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
-use super::unpaired::MadeUnpaired;
 
 /// Excludes values with such memory from the judgement: copies and views of what `empty` returned, and values
 /// of unknown origin that are viewed but never read by a computation.
 pub(super) fn set_aside(flow: &mut Flow<'_>) {
     let used = used(flow);
-    let alone = MadeUnpaired::of(flow, |_| true);
     let mut unwritten: HashSet<Known> = HashSet::new();
     let mut made: HashSet<Known> = HashSet::new();
     for op in 0..flow.nodes.len() {
@@ -29,7 +27,7 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
             for &slot in &given {
                 let arrives =
                     values[slot].is_some_and(|value| !made.contains(&value) && !used.contains(&value));
-                let from_nowhere = arrives && !weights[slot] && !alone.arrives_at(flow, (op, slot));
+                let from_nowhere = arrives && !weights[slot] && !flow.is_made_unpaired((op, slot));
                 if from_nowhere && set(flow, (op, slot)) {
                     unwritten.extend(values[slot]);
                 }

@@ -159,6 +159,7 @@ fn weighed(
         statistics_only: false,
         elements: fact.len,
         terms: 1.0,
+        share: 1.0,
         gain: None,
         remnant: None,
         extremes: 0.0,

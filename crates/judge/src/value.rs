@@ -64,6 +64,9 @@ pub(super) struct ExpectedError {
     pub(super) elements: f64,
     /// Number of terms in the sums of its elements; 1 if nothing is summed.
     pub(super) terms: f64,
+    /// The part of the scale that a sum of products of uncorrelated operands would have, which is what rounding
+    /// of the operands is relative to; 1 for other values.
+    pub(super) share: f64,
     /// Present if nearly all of the error is a common factor of the whole value.
     pub(super) gain: Option<Box<CommonFactor>>,
     /// For an arriving gradient: its relation to others.

@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+use probe_dump::named;
+
+named!(Cause, "cause");
+named!(Role, "role");
+
 /// Verdict of one pair of slots, from best to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {

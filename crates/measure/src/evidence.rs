@@ -3,6 +3,8 @@
 
 use super::{ALL_METRICS, KeptMetrics, Metric, PairMetrics, RecordedComparison};
 
+probe_dump::named!(Basis, "basis");
+
 /// Evidence for one pair of slots.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Evidence {

@@ -104,6 +104,7 @@ fn by_kind(rank: &Rank) -> Rank {
     Rank {
         ops: ops.collect(),
         key: rank.key.clone(),
+        framework: rank.framework,
         task: rank.task,
         level: rank.level.clone(),
         stacks: Vec::new(),

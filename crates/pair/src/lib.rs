@@ -4,6 +4,7 @@
 //! by path. Anything that exists on one side only stays in the result. [`align`] is the one place that decides
 //! which ops belong together.
 
+mod across_frameworks;
 mod across_kernels;
 mod across_levels;
 mod across_tools;
@@ -22,6 +23,7 @@ mod substitution;
 mod tests;
 mod values;
 
+pub use across_frameworks::{CommonTerms, torch_name};
 pub use across_kernels::{align_kernels, holds_kernels};
 pub use across_levels::keep_shared_kinds;
 pub use across_tools::{keep_common, keep_common_slots};

@@ -1,7 +1,10 @@
 //! Correspondences given by the user: modules that were moved, ops that were replaced, and values of both.
 //!
 //! Our own format is TOML with `[[module]]`, `[[op]]` and `[[value]]`, each with `baseline` and `candidate`.
-//! The cell and data mappings of the older tool, lines of `candidate: baseline` in YAML, are supported too.
+//! The mappings of the older tool in YAML are supported too: lines of `candidate: baseline` for cells and data, lists of
+//! functions, and names of layers by class.
+
+mod older_yaml;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,8 +12,11 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use probe_dump::{Op, OpName};
+use probe_dump::{Op, OpName, without_module_prefix};
 use probe_files::settings::{self, SettingsError};
+
+/// Names of the candidate, each with the baseline's.
+type Renames = Vec<(Box<str>, Box<str>)>;
 
 /// An op and its slot.
 type Leaf = (Box<str>, Box<str>);
@@ -19,12 +25,28 @@ type Leaf = (Box<str>, Box<str>);
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Mapping {
     /// Module paths, or paths with class, of candidate and baseline, the candidate's longest first.
-    modules: Vec<(Box<str>, Box<str>)>,
+    modules: Renames,
     /// Whole names or stems of ops, from candidate to baseline.
     ops: HashMap<Box<str>, Box<str>>,
     /// Values, from candidate to baseline.
     values: HashMap<Leaf, Leaf>,
+    /// Functions of MindSpore.
+    functions: HashMap<Box<str>, Function>,
+    /// Names inside modules of a class of MindSpore, and PyTorch's names for them.
+    layers: HashMap<Box<str>, Renames>,
 }
+
+/// A function of PyTorch that stands for one of MindSpore.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Function {
+    /// PyTorch's name, without call number and pass.
+    pub(super) torch: Box<str>,
+    /// Positions of arguments and results: MindSpore's path, PyTorch's path. Empty: all as they are.
+    pub(super) slots: Renames,
+}
+
+/// Class under which a mapping of layers holds the names at the top of a model.
+const TOP: &str = "TopLayer";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -74,40 +96,25 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Reads a cell or data mapping of the older tool: lines of `candidate: baseline`.
+    /// Reads a mapping of the older tool: of cells, data, APIs or layers.
     ///
     /// # Errors
     /// The problem, with the line.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
-        let mut mapping = Self::default();
-        for (number, line) in text.lines().enumerate() {
-            let line = line.split(" #").next().unwrap_or_default();
-            let bare = line.trim();
-            if bare.is_empty() || bare.starts_with('#') || bare == "---" || bare == "{}" {
-                continue;
-            }
-            let at = |message: &str| format!("line {}: {message}", number + 1);
-            let nested = line.starts_with([' ', '\t', '-']);
-            let Some((candidate, baseline)) = bare.split_once(": ").filter(|_| !nested) else {
-                return Err(at(
-                    "expected `name in the candidate: name in the baseline`; write anything else as TOML",
-                ));
-            };
-            let plain = |text: &str| text.trim().trim_matches(['"', '\'']).to_owned();
-            let (candidate, baseline) = (plain(candidate), plain(baseline));
-            let add = if split_leaf(&candidate).is_some() { Self::add_value } else { Self::add_module };
-            add(&mut mapping, &candidate, &baseline).map_err(|message| at(&message))?;
-        }
-        Ok(mapping)
+        older_yaml::read(text)
     }
 
     /// Returns true if nothing is mapped.
     pub fn is_empty(&self) -> bool {
-        self.modules.is_empty() && self.ops.is_empty() && self.values.is_empty()
+        self.modules.is_empty()
+            && self.ops.is_empty()
+            && self.values.is_empty()
+            && self.functions.is_empty()
+            && self.layers.is_empty()
     }
 
     fn add_module(&mut self, candidate: &str, baseline: &str) -> Result<(), String> {
-        let path = |name: &str| Box::from(name.strip_prefix("Module.").unwrap_or(name).trim_matches('.'));
+        let path = |name: &str| Box::from(without_module_prefix(name).trim_matches('.'));
         let (candidate, baseline): (Box<str>, Box<str>) = (path(candidate), path(baseline));
         if candidate.is_empty() || self.modules.iter().any(|(other, _)| *other == candidate) {
             return Err(format!("module {candidate:?} is empty or appears twice"));
@@ -142,6 +149,56 @@ impl Mapping {
             None => Ok(()),
             Some(_) => Err(format!("value {candidate:?} appears twice")),
         }
+    }
+
+    /// Returns the mapping with the names of one side replaced, the baseline's or the candidate's.
+    pub(super) fn renamed<'a>(&'a self, of_baseline: bool, name: impl Fn(&'a str) -> Cow<'a, str>) -> Self {
+        let sides = |candidate: &'a str, baseline: &'a str| -> (Box<str>, Box<str>) {
+            if of_baseline {
+                (candidate.into(), name(baseline).into())
+            } else {
+                (name(candidate).into(), baseline.into())
+            }
+        };
+        let leaves = |(candidate, baseline): (&'a Leaf, &'a Leaf)| {
+            let (op, partner) = sides(&candidate.0, &baseline.0);
+            ((op, candidate.1.clone()), (partner, baseline.1.clone()))
+        };
+        Self {
+            modules: self.modules.iter().map(|(candidate, baseline)| sides(candidate, baseline)).collect(),
+            ops: self.ops.iter().map(|(candidate, baseline)| sides(candidate, baseline)).collect(),
+            values: self.values.iter().map(leaves).collect(),
+            functions: HashMap::new(),
+            layers: HashMap::new(),
+        }
+    }
+
+    /// Returns what the user mapped a function of MindSpore to.
+    pub(super) fn function(&self, stem: &str) -> Option<&Function> {
+        self.functions.get(stem)
+    }
+
+    /// Returns the path of a module of MindSpore with PyTorch's names. `class` gives the class of the module at a path.
+    pub(super) fn layers<'a>(&self, path: &'a str, class: impl Fn(&str) -> Option<&'a str>) -> Cow<'a, str> {
+        if self.layers.is_empty() {
+            return Cow::Borrowed(path);
+        }
+        let mut renamed: Vec<&str> = Vec::new();
+        let mut at = 0;
+        while let Some(rest) = path.get(at..).filter(|rest| !rest.is_empty()) {
+            let around = if at == 0 { Some(TOP) } else { class(&path[..at - 1]) };
+            let names = around.and_then(|class| self.layers.get(class)).map_or(&[][..], Vec::as_slice);
+            let part = rest.split('.').next().unwrap_or(rest);
+            let is_here = |own: &str| {
+                rest.strip_prefix(own).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
+            let known = names.iter().filter(|(own, _)| is_here(own)).max_by_key(|(own, _)| own.len());
+            let (own, torch) = known.map_or((part, part), |(own, torch)| (&**own, &**torch));
+            renamed.push(torch);
+            at += own.len() + 1;
+        }
+        renamed.retain(|part| !part.is_empty());
+        Cow::Owned(renamed.join("."))
     }
 
     /// Returns the baseline's name of a candidate op that is mapped one to one.
@@ -221,7 +278,7 @@ mod tests {
         let op = Op::new(OpName::parse("NPU.npu_add.0.forward"));
         assert_eq!(mapping.op(&op), Some("Torch.add.0.forward"));
         assert_eq!(mapping.slot(&op, "output.0", "Torch.add.0.forward"), Some("output.0"));
-        for (text, part) in [("a:\n  - b: c", "line 1"), ("x: y\nx: z", "line 2"), ("x: y\n  z: w", "line 2")]
+        for (text, part) in [("a:\n  - b: c", "line 2"), ("x: y\nx: z", "line 2"), ("x: y\n  z: w", "line 2")]
         {
             let message = Mapping::from_yaml(text).unwrap_err();
             assert!(message.starts_with(part), "{message}");

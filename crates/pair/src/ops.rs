@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::mapping::Mapping;
-use super::sequence::{Name, Names, Side, align_gap, increasing};
+use super::sequence::{Name, Names, OpsToAlign, align_gap, increasing};
 use super::{Alignment, OpPair, Paired, SlotPairs, merged, strangers};
-use probe_dump::{Op, OpKind, Phase, Rank};
+use probe_dump::{Op, OpKind, Phase, Rank, without_module_prefix};
 
 /// Number of modules listed in the note on renamed ones.
 const LISTED: usize = 3;
@@ -129,8 +129,8 @@ impl Pairs {
             if gap_b.is_empty() || gap_c.is_empty() {
                 continue;
             }
-            let baseline = Side { ops: b_ops, names: b_names, free: gap_b };
-            let candidate = Side { ops: c_ops, names: c_names, free: gap_c };
+            let baseline = OpsToAlign { ops: b_ops, names: b_names, free: gap_b };
+            let candidate = OpsToAlign { ops: c_ops, names: c_names, free: gap_c };
             for (b, c) in align_gap(baseline, candidate) {
                 self.add(b, c);
             }
@@ -272,9 +272,9 @@ fn wrapped(ops: &[Op]) -> bool {
     modules.peek().is_some() && modules.all(|path| path == "module" || path.starts_with("module."))
 }
 
-/// Returns the name without phase, call number, `Module.` and the prefix of a wrapper.
+/// Returns the name without phase, call number, the prefix of modules and that of a wrapper.
 fn stem_of(op: &Op, strip_wrapper: bool) -> &str {
     let stem = op.name.stem();
-    let stem = stem.strip_prefix("Module.").unwrap_or(stem);
+    let stem = without_module_prefix(stem);
     if strip_wrapper { stem.strip_prefix("module.").unwrap_or(stem) } else { stem }
 }

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use super::*;
 use probe_dump::{
-    DType, Number, OpName, PartKey, RankId, ReadError, RecordedDType, RecordedStatistics, SeenAs, Slot,
-    SlotSide, Task, TensorData, TensorRecord, TensorStore, Value,
+    DType, Framework, Number, OpName, PartKey, RankId, ReadError, RecordedDType, RecordedStatistics, SeenAs,
+    Slot, SlotSide, Task, TensorData, TensorRecord, TensorStore, Value,
 };
 
 struct NoStore;
@@ -87,6 +87,7 @@ impl Run {
     fn rank(self) -> Rank {
         Rank {
             key: PartKey { step: 0, rank: RankId::Single, label: "".into() },
+            framework: Framework::default(),
             task: Task::Statistics,
             level: "mix".into(),
             ops: self.ops,

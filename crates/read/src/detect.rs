@@ -10,7 +10,7 @@ use probe_files::limits;
 use probe_files::map::FileAccess;
 
 /// Accepted inputs, for error messages.
-const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json, or dump files of CANN), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .npy, .npz, or a folder of them)";
+const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json, or dump files of CANN), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .ckpt, .npy, .npz, or a folder of them)";
 
 /// Opens whatever is at `path`.
 ///
@@ -53,7 +53,7 @@ fn open_folder(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
     }
     let found = msprobe::find_parts(path)?;
     // Step folders alone may come from either tool.
-    if !found.as_ref().is_some_and(msprobe::Found::holds_parts) && cann::recognises(path) {
+    if !found.as_ref().is_some_and(msprobe::MsprobeParts::holds_parts) && cann::recognises(path) {
         return Ok(cann::open(path, cann::find_parts(path)?, access));
     }
     if let Some(found) = found {

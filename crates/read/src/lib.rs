@@ -11,6 +11,7 @@ mod detect;
 pub mod msprobe;
 mod native;
 pub mod tensor_file;
+mod wire;
 
 pub use copied::open_called;
 pub use detect::open;

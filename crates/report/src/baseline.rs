@@ -8,27 +8,28 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::model::Tool;
+use probe_dump::Exact;
+use probe_gate::State;
 use probe_gate::baseline::{Baseline, Comparison, Moved, Provenance};
 use probe_gate::calibrate::{Spread, ValueSpread};
 use probe_gate::environment::fingerprint;
-use probe_gate::{Exact, State};
 
 /// Version of these documents. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What a command of `probe baseline` prints with `--format json`.
+/// Output of `probe baseline` with `--format json`.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(title = "what probe baseline prints"))]
+#[cfg_attr(feature = "schema", schemars(title = "output of probe baseline"))]
 #[serde(untagged)]
 pub enum BaselineReport<'a> {
-    /// Of `save`, `import` and `update`.
+    /// Output of `save`, `import` and `update`.
     Written(WrittenReport<'a>),
-    /// Of `show`.
+    /// Output of `show`.
     Shown(ShownReport<'a>),
-    /// Of `diff`.
+    /// Output of `diff`.
     Differs(DiffReport<'a>),
-    /// Of `calibrate`.
+    /// Output of `calibrate`.
     Calibrated(CalibrationReport<'a>),
 }
 
@@ -55,7 +56,7 @@ printed!(WrittenReport, ShownReport, DiffReport, CalibrationReport);
 pub struct WrittenReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The file.
     pub written: String,
@@ -67,9 +68,9 @@ pub struct WrittenReport<'a> {
     pub points: u64,
     /// Values of modules in it.
     pub values: u64,
-    /// File with the sketches of every op, beside it; null where there is none.
+    /// File with the sketches of every op, beside the baseline; null if there is none.
     pub sketches: Option<&'a str>,
-    /// What an update moved, largest change first; null for a new baseline.
+    /// Changes made by an update, largest first; null for a new baseline.
     pub moved: Option<DiffReport<'a>>,
     /// Statements about what was read.
     pub notes: &'a [String],
@@ -98,14 +99,14 @@ impl<'a> WrittenReport<'a> {
     }
 }
 
-/// What is in a baseline; the numbers themselves are in the file.
+/// Summary of a baseline; the numbers themselves are in the file.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct ShownReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The file.
     pub baseline: String,
@@ -113,13 +114,13 @@ pub struct ShownReport<'a> {
     pub scalars: BTreeMap<&'a str, ScalarEntry>,
     /// Values of modules by step and rank.
     pub parts: Vec<PartEntry>,
-    /// File with the sketches of every op; null where there is none.
+    /// File with the sketches of every op; null if there is none.
     pub sketches: Option<&'a str>,
-    /// Whether that file is beside the baseline.
+    /// True if that file exists beside the baseline.
     pub sketches_found: bool,
     /// The set-up of the run.
     pub environment: &'a BTreeMap<String, String>,
-    /// 16 digits that identify the set-up; empty where none was recorded.
+    /// 16 digits that identify the set-up; empty if none was recorded.
     pub fingerprint: String,
     /// Who recorded and changed it and why, the oldest entry first.
     pub provenance: &'a [Provenance],
@@ -178,14 +179,14 @@ impl<'a> ShownReport<'a> {
     }
 }
 
-/// What two baselines or runs differ in.
+/// Differences between two baselines or runs.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct DiffReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// Points and values that are equal.
     pub equal: u64,
@@ -201,9 +202,9 @@ pub struct DiffReport<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MovedEntry<'a> {
-    /// Largest change relative to the old value; infinite where the value is new, gone or not finite.
+    /// Largest change relative to the old value; infinite if the value is new, gone or not finite.
     pub change: Exact,
-    /// What moved, and where most.
+    /// The value that changed, and the place of its largest change.
     #[serde(flatten)]
     pub moved: &'a Moved,
 }
@@ -215,9 +216,9 @@ pub struct MovedEntry<'a> {
 pub struct SettingEntry<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The old value; null where it was not recorded.
+    /// The old value; null if it was not recorded.
     pub old: Option<&'a str>,
-    /// The new value; null where it was not recorded.
+    /// The new value; null if it was not recorded.
     pub new: Option<&'a str>,
 }
 
@@ -250,7 +251,7 @@ impl<'a> DiffReport<'a> {
 pub struct CalibrationReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The policy that was written.
     pub policy: String,
@@ -258,9 +259,9 @@ pub struct CalibrationReport<'a> {
     pub scalars: Vec<ScalarBound<'a>>,
     /// Bounds of values, by kind of call.
     pub values: Vec<ValueBound<'a>>,
-    /// What the policy was tried on.
+    /// Trials of the policy.
     pub trials: Vec<TrialEntry>,
-    /// Whether every trial went as it has to.
+    /// True if every trial had the expected result.
     pub sound: bool,
 }
 
@@ -296,22 +297,22 @@ pub struct ValueBound<'a> {
     pub values: u64,
     /// Largest relative l2 error between two runs; null where all are equal to the bit.
     pub spread: Option<f64>,
-    /// The value that differs most; empty where none does.
+    /// The value that differs most; empty if none differs.
     pub largest: &'a str,
     /// Largest relative l2 error that is allowed; 0 where values have to be equal.
     pub rel_l2: f64,
 }
 
-/// What the policy says of a run.
+/// Result of the policy for one run.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct TrialEntry {
-    /// What was held against the first run.
+    /// The run, or the change to the first run, that was gated.
     pub what: String,
     /// The state of the gate.
     pub state: &'static str,
-    /// Whether it is the one that it has to be.
+    /// True if it is the expected state.
     pub sound: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Portraits (closer looks at values at fault) as stored in files: those of the first parts, and their JSON form.
 
 use serde::Serialize;
-use serde::ser::{SerializeSeq as _, Serializer};
+use serde::ser::Serializer;
 
 use probe_compare::{PartReport, Portrait};
 use probe_measure::{ErrorBins, ErrorMap, Look, ValueBins};
@@ -33,73 +33,72 @@ pub(super) struct Portraits<'a>(&'a [(u64, u32, Portrait)]);
 
 impl Serialize for Portraits<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
-        for (step, rank, Portrait { order, slot, look }) in self.0 {
-            list.serialize_element(&Wire {
-                step: *step,
-                rank: *rank,
-                order: *order,
-                slot: *slot,
-                look: look.into(),
-            })?;
-        }
-        list.end()
+        serializer.collect_seq(self.0.iter().map(Wire::of))
     }
 }
 
+/// A closer look at a value at fault.
 #[derive(Debug, Serialize)]
-struct Wire<'a> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Portrait"))]
+pub(super) struct Wire<'a> {
     step: u64,
     rank: u32,
     order: usize,
     slot: usize,
-    #[serde(flatten)]
-    look: WireLook<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    elements: Option<Elements<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lanes: Option<Vec<f64>>,
 }
 
+/// A map of the errors, and the distributions of values and errors.
 #[derive(Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum WireLook<'a> {
-    Elements {
-        height: usize,
-        width: usize,
-        rows: usize,
-        columns: usize,
-        /// Null where only one side is NaN or infinite.
-        cells: Vec<Option<f64>>,
-        min: f64,
-        max: f64,
-        baseline: &'a [u64],
-        candidate: &'a [u64],
-        equal: u64,
-        non_finite: u64,
-        errors: &'a [u64],
-    },
-    Lanes(Vec<f64>),
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct Elements<'a> {
+    height: usize,
+    width: usize,
+    rows: usize,
+    columns: usize,
+    /// Null if only one side is NaN or infinite.
+    cells: Vec<Option<f64>>,
+    min: f64,
+    max: f64,
+    baseline: &'a [u64],
+    candidate: &'a [u64],
+    equal: u64,
+    non_finite: u64,
+    errors: &'a [u64],
 }
 
-impl<'a> From<&'a Look> for WireLook<'a> {
-    fn from(look: &'a Look) -> Self {
-        match look {
-            Look::Lanes(lanes) => Self::Lanes(lanes.iter().map(|&lane| short(lane)).collect()),
-            Look::Elements {
-                map: ErrorMap { height, width, rows, columns, cells },
-                values: ValueBins { min, max, baseline, candidate },
-                errors: ErrorBins { equal, non_finite, counts },
-            } => Self::Elements {
-                height: *height,
-                width: *width,
-                rows: *rows,
-                columns: *columns,
-                cells: cells.iter().map(|&cell| cell.is_finite().then(|| short(cell))).collect(),
-                min: *min,
-                max: *max,
-                baseline,
-                candidate,
-                equal: *equal,
-                non_finite: *non_finite,
-                errors: counts,
-            },
+impl<'a> Wire<'a> {
+    fn of((step, rank, Portrait { order, slot, look }): &'a (u64, u32, Portrait)) -> Self {
+        let (elements, lanes) = match look {
+            Look::Lanes(lanes) => (None, Some(lanes.iter().map(|&lane| short(lane)).collect())),
+            Look::Elements { map, values, errors } => (Some(Elements::of(map, values, errors)), None),
+        };
+        Self { step: *step, rank: *rank, order: *order, slot: *slot, elements, lanes }
+    }
+}
+
+impl<'a> Elements<'a> {
+    fn of(
+        ErrorMap { height, width, rows, columns, cells }: &ErrorMap,
+        ValueBins { min, max, baseline, candidate }: &'a ValueBins,
+        ErrorBins { equal, non_finite, counts }: &'a ErrorBins,
+    ) -> Self {
+        Self {
+            height: *height,
+            width: *width,
+            rows: *rows,
+            columns: *columns,
+            cells: cells.iter().map(|&cell| cell.is_finite().then(|| short(cell))).collect(),
+            min: *min,
+            max: *max,
+            baseline,
+            candidate,
+            equal: *equal,
+            non_finite: *non_finite,
+            errors: counts,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::model::Tool;
 use super::number;
 use super::visible::{shorten, visible};
-use probe_gate::Exact;
+use probe_dump::Exact;
 use probe_gate::history::{Entry, Trend, names};
 
 /// Version of the output of `probe history --format json`. Raised when a field changes meaning or is removed, not when one is
@@ -17,11 +17,11 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// A history for programs.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(title = "what probe history prints", deny_unknown_fields))]
+#[cfg_attr(feature = "schema", schemars(title = "output of probe history", deny_unknown_fields))]
 pub struct HistoryReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// Every gate, the oldest first; a run is named by its place in this list, from 0.
     pub runs: &'a [Entry],
@@ -40,11 +40,11 @@ pub struct JumpEntry<'a> {
     pub scalar: &'a str,
     /// The run.
     pub run: u64,
-    /// Its commit; null where it is not known.
+    /// Its commit; null if unknown.
     pub commit: Option<&'a str>,
     /// Relative change of the mean.
     pub change: Exact,
-    /// Whether the environment is another one than before.
+    /// True if the environment differs from that of the run before.
     pub environment: bool,
 }
 
@@ -271,22 +271,23 @@ pub fn modules(
     use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
     use parquet::arrow::ArrowWriter;
 
-    use super::gate::model::CaseEntry;
     use probe_gate::Kind;
 
     let mut draft = probe_files::Draft::create(path)?;
     let cases: Vec<&probe_gate::Case> =
         outcome.cases.iter().filter(|case| case.kind != Kind::Scalar).collect();
-    let entries: Vec<CaseEntry<'_>> = cases.iter().map(|case| (*case).into()).collect();
     let commit = outcome.candidate.commit.as_deref();
     let columns: Vec<(&str, ArrayRef)> = vec![
-        ("commit", Arc::new(entries.iter().map(|_| commit).collect::<StringArray>())),
-        ("step", Arc::new(entries.iter().map(|case| case.step).collect::<UInt64Array>())),
-        ("rank", Arc::new(entries.iter().map(|case| case.rank).collect::<UInt32Array>())),
-        ("name", Arc::new(StringArray::from_iter_values(entries.iter().map(|case| case.name)))),
-        ("status", Arc::new(StringArray::from_iter_values(entries.iter().map(|case| case.status)))),
-        ("message", Arc::new(StringArray::from_iter_values(entries.iter().map(|case| case.message)))),
-        ("error", Arc::new(cases.iter().map(|case| case.error).collect::<Float64Array>())),
+        ("commit", Arc::new(cases.iter().map(|_| commit).collect::<StringArray>())),
+        ("step", Arc::new(cases.iter().map(|case| case.step).collect::<UInt64Array>())),
+        ("rank", Arc::new(cases.iter().map(|case| case.rank).collect::<UInt32Array>())),
+        ("name", Arc::new(StringArray::from_iter_values(cases.iter().map(|case| &case.name)))),
+        ("status", Arc::new(StringArray::from_iter_values(cases.iter().map(|case| case.status.name())))),
+        ("message", Arc::new(StringArray::from_iter_values(cases.iter().map(|case| &case.message)))),
+        (
+            "error",
+            Arc::new(cases.iter().map(|case| case.error.map(|error| error.0)).collect::<Float64Array>()),
+        ),
     ];
     let refused = |error: &dyn std::fmt::Display| probe_files::ReportError::format(path, error);
     let batch = RecordBatch::try_from_iter_with_nullable(

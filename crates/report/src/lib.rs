@@ -8,6 +8,7 @@ pub mod baseline;
 pub mod columns;
 pub mod compared;
 pub mod config;
+pub mod culprit;
 mod fault;
 mod gallery;
 pub mod gate;

@@ -2,18 +2,13 @@
 //!
 //! Names and meanings are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
 
-#[cfg(feature = "schema")]
 use std::borrow::Cow;
-use std::ops::Range;
 
 use serde::Serialize;
-use serde::ser::{SerializeMap, Serializer};
+use serde::ser::Serializer;
 
-use super::number;
-use probe_judge::{
-    Counts, ErrorPlace, FaultGroup, Finding, Incomplete, LargestError, Role, RunInfo, Summary, Verdict,
-};
-use probe_measure::{Basis, Metric};
+pub use super::culprit::Culprit;
+use probe_judge::{Counts, FaultGroup, Incomplete, Role, RunInfo, Summary, Verdict};
 
 /// Version of the machine-readable reports. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -25,21 +20,21 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct Report<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote the file.
+    /// Program that wrote the file.
     pub tool: Tool,
     /// The verdict on the run; decides the exit code.
     pub verdict: RunWord,
-    /// The earliest op at fault; null when there is none.
-    pub first_divergence: Option<Culprit<'a>>,
+    /// The earliest op at fault; null if there is none.
+    pub first_divergence: Option<Culprit>,
     /// Ops at fault, ranked: the first divergence, then the others, origin before consequence.
-    pub culprits: Vec<Culprit<'a>>,
+    pub culprits: Vec<Culprit>,
     /// The culprits again: each fault once, with the steps and ranks that show it, in the same order.
     pub faults: Vec<Fault<'a>>,
     /// Tallies over all steps and ranks.
     pub counts: CountsByName,
-    /// What could not be read or compared.
+    /// Everything that could not be read or compared.
     pub incomplete: Vec<Place<'a>>,
-    /// Statements about the whole run, each said once.
+    /// Statements about the whole run, each made once.
     pub notes: &'a [String],
     /// The trusted run.
     pub baseline: Run<'a>,
@@ -49,7 +44,7 @@ pub struct Report<'a> {
     pub seconds: f64,
 }
 
-/// What wrote the file.
+/// Program that wrote the file.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
@@ -112,222 +107,6 @@ impl<'a> From<&'a FaultGroup> for Fault<'a> {
     }
 }
 
-/// Where in a tensor an error lies. Indices are those of the baseline's shape.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct Spot<'a> {
-    /// Sizes of the dimensions.
-    pub shape: &'a [u64],
-    /// The largest error among the elements that are finite on both sides; null where they are equal or were not compared.
-    pub largest: Option<Largest<'a>>,
-    /// The greatest and the least element of both sides, where elements were not compared and the places of these were recorded; null
-    /// otherwise.
-    pub extremes: Option<Extremes<'a>>,
-    /// For each dimension the first index and the one after the last of the range that holds 99 % of the elements that are NaN or infinite
-    /// on one side alone, or else of the squared error; null where it was not looked for.
-    pub region: Option<Vec<[u64; 2]>>,
-}
-
-/// The first of the greatest and of the least finite elements.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct Extremes<'a> {
-    /// The greatest.
-    pub greatest: OfSides<'a>,
-    /// The least.
-    pub least: OfSides<'a>,
-}
-
-/// An element of each side.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct OfSides<'a> {
-    /// That of the baseline.
-    pub baseline: Located<'a>,
-    /// That of the candidate.
-    pub candidate: Located<'a>,
-}
-
-/// An element and where it is.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct Located<'a> {
-    /// Its index in each dimension.
-    pub index: &'a [u64],
-    /// Its value; the modulus, for complex.
-    pub value: f64,
-}
-
-impl<'a> OfSides<'a> {
-    fn of([baseline, candidate]: &'a [probe_judge::Located; 2]) -> Self {
-        let located = |found: &'a probe_judge::Located| Located { index: &found.index, value: found.value };
-        Self { baseline: located(baseline), candidate: located(candidate) }
-    }
-}
-
-/// The element with the largest absolute error.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct Largest<'a> {
-    /// Its index in each dimension.
-    pub index: &'a [u64],
-    /// What the baseline holds there.
-    pub baseline: f64,
-    /// What the candidate holds there.
-    pub candidate: f64,
-}
-
-impl<'a> From<&'a ErrorPlace> for Spot<'a> {
-    fn from(place: &'a ErrorPlace) -> Self {
-        let ends = |ranges: &Vec<Range<u64>>| ranges.iter().map(|range| [range.start, range.end]).collect();
-        let largest = |found: &'a LargestError| Largest {
-            index: &found.index,
-            baseline: found.baseline,
-            candidate: found.candidate,
-        };
-        Self {
-            shape: &place.shape,
-            largest: place.largest.as_ref().map(largest),
-            extremes: place.extremes.as_deref().map(|found| Extremes {
-                greatest: OfSides::of(&found.greatest),
-                least: OfSides::of(&found.least),
-            }),
-            region: place.region.as_ref().map(ends),
-        }
-    }
-}
-
-/// An op at fault.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct Culprit<'a> {
-    /// Iteration.
-    pub step: u64,
-    /// Rank.
-    pub rank: u32,
-    /// Place of the op in execution order within its step and rank, from 0.
-    pub order: u64,
-    /// Full op name.
-    pub op: &'a str,
-    /// Path of the slot that shows the fault; empty for an op without partner.
-    pub slot: &'a str,
-    /// Kind of fault.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = words(&probe_judge::Cause::ALL.map(probe_judge::Cause::name)))))]
-    pub cause: &'static str,
-    /// Role of the op in the spread of error.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = words(&Role::ALL.map(Role::name)))))]
-    pub role: &'static str,
-    /// Metrics of the slot by name; null where undefined or unknown.
-    pub metrics: Metrics<'a>,
-    /// True when the metrics are no exact values: estimates from sketches, or lower bounds from recorded statistics.
-    pub estimated: bool,
-    /// What the metrics rest on: `data` (exact), `sketch` (within 20 %) or `statistics` (lower bounds); null where there are none.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = with_null(&Basis::ALL.map(Basis::name)))))]
-    pub basis: Option<&'static str>,
-    /// Relative l2 error of the baseline against the reference run; null where not known, or without one.
-    pub reference_error_baseline: Option<f64>,
-    /// The same of the candidate.
-    pub reference_error_candidate: Option<f64>,
-    /// Where in the tensor the error lies, or the extremes where the elements were not compared; null where neither is known.
-    pub place: Option<Spot<'a>>,
-    /// Why, in words.
-    pub reason: &'a str,
-    /// Ops of its step and rank that differ because of it.
-    pub followers: u64,
-    /// Call stack, innermost first, framework frames left out; empty where not recorded.
-    pub stack: &'a [String],
-    /// Source line of the innermost user frame as `file:line`; null where not recorded.
-    pub source: Option<&'a str>,
-    /// Path of the module it belongs to; null where not known.
-    pub module: Option<&'a str>,
-    /// Operators of the runtime that it launched, where the candidate recorded them.
-    #[serde(skip_serializing_if = "<[String]>::is_empty")]
-    #[cfg_attr(feature = "schema", schemars(default))]
-    pub below: &'a [String],
-    /// The op of the framework that launched it, of operators recorded in the runtime.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub caller: Option<&'a str>,
-}
-
-impl<'a> From<&'a Finding> for Culprit<'a> {
-    fn from(finding: &'a Finding) -> Self {
-        Self {
-            step: finding.step,
-            rank: finding.rank,
-            order: finding.order as u64,
-            op: &finding.op,
-            slot: &finding.slot,
-            cause: finding.cause.name(),
-            role: finding.role.name(),
-            metrics: Metrics(&finding.metrics),
-            estimated: finding.is_estimated(),
-            basis: finding.basis.map(Basis::name),
-            reference_error_baseline: finding.reference.baseline,
-            reference_error_candidate: finding.reference.candidate,
-            place: finding.place.as_ref().map(Into::into),
-            reason: &finding.reason,
-            followers: finding.followers,
-            stack: &finding.stack,
-            source: finding.source.as_deref(),
-            module: finding.module.as_deref(),
-            below: &finding.below,
-            caller: finding.caller.as_deref(),
-        }
-    }
-}
-
-/// Metrics by name, in column order.
-#[derive(Debug)]
-pub struct Metrics<'a>(pub &'a [(Metric, Option<f64>)]);
-
-impl Serialize for Metrics<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(self.0.len()))?;
-        for &(metric, value) in self.0 {
-            match value.map(|value| (value, number::word(value))) {
-                None => map.serialize_entry(metric.name(), &())?,
-                Some((_, Some(word))) => map.serialize_entry(metric.name(), word)?,
-                Some((value, None)) => map.serialize_entry(metric.name(), &value)?,
-            }
-        }
-        map.end()
-    }
-}
-
-#[cfg(feature = "schema")]
-impl schemars::JsonSchema for Metrics<'_> {
-    fn schema_name() -> Cow<'static, str> {
-        "Metrics".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let properties: serde_json::Map<String, serde_json::Value> = probe_measure::ALL_METRICS
-            .iter()
-            .map(|metric| {
-                let value = serde_json::json!({
-                    "description": metric.meaning(),
-                    "anyOf": [{ "type": ["number", "null"] }, { "enum": ["NaN", "Infinity", "-Infinity"] }],
-                });
-                (metric.name().to_owned(), value)
-            })
-            .collect();
-        let names: Vec<&str> = probe_measure::ALL_METRICS.iter().map(|metric| metric.name()).collect();
-        schemars::json_schema!({
-            "description": "Metrics by name; null where undefined or unknown, a word where not finite.",
-            "type": "object",
-            "properties": properties,
-            "required": names,
-            "additionalProperties": false,
-        })
-    }
-}
-
 /// Tallies by name.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -337,9 +116,9 @@ pub struct CountsByName {
     pub parts: u64,
     /// Ops present on both sides.
     pub ops_paired: u64,
-    /// Ops of the baseline alone.
+    /// Ops in the baseline only.
     pub ops_baseline_only: u64,
-    /// Ops of the candidate alone.
+    /// Ops in the candidate only.
     pub ops_candidate_only: u64,
     /// Slots, all verdicts together.
     pub slots: u64,
@@ -386,7 +165,7 @@ impl schemars::JsonSchema for Tally {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "Numbers by word; every word is there, also with 0.",
+            "description": "Counts by word; every word is present, also with 0.",
             "type": "object",
             "additionalProperties": { "type": "integer", "minimum": 0 },
         })
@@ -398,15 +177,15 @@ impl schemars::JsonSchema for Tally {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct Place<'a> {
-    /// Where: a file, a part, or a slot.
-    pub place: &'a str,
-    /// Why, and the repair where there is one.
-    pub reason: &'a str,
+    /// The place: a file, a part, or a slot.
+    pub place: Cow<'a, str>,
+    /// The reason, and the remedy if there is one.
+    pub reason: Cow<'a, str>,
 }
 
 impl<'a> From<&'a Incomplete> for Place<'a> {
     fn from(incomplete: &'a Incomplete) -> Self {
-        Self { place: &incomplete.place, reason: &incomplete.reason }
+        Self { place: (&incomplete.place).into(), reason: (&incomplete.reason).into() }
     }
 }
 
@@ -419,9 +198,9 @@ pub struct Run<'a> {
     pub path: &'a str,
     /// Format in words.
     pub format: &'a str,
-    /// What was recorded of tensors; empty when there is nothing to say.
+    /// Kind of data recorded for tensors; empty if there is none.
     pub task: &'a str,
-    /// Level as the capture tool names it; empty when there is none.
+    /// Level as the capture tool names it; empty if there is none.
     pub level: &'a str,
     /// Steps found.
     pub steps: &'a [u64],
@@ -462,16 +241,6 @@ impl<'a> From<&'a Summary> for Report<'a> {
             seconds: summary.seconds,
         }
     }
-}
-
-#[cfg(feature = "schema")]
-fn with_null(list: &[&'static str]) -> serde_json::Value {
-    list.iter().map(|word| Some(*word)).chain([None]).collect()
-}
-
-#[cfg(feature = "schema")]
-fn words(list: &[&'static str]) -> serde_json::Value {
-    list.into()
 }
 
 /// Returns the committed JSON Schema of `report.json`.

@@ -8,37 +8,37 @@ use probe_judge::Summary;
 /// Version of the document. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The way to the op, and the comparison at its end.
+/// The comparisons that lead to the op, and the last of them in full.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(title = "what probe narrow prints", deny_unknown_fields))]
+#[cfg_attr(feature = "schema", schemars(title = "output of probe narrow", deny_unknown_fields))]
 pub struct NarrowReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
-    /// Every comparison on the way, in order.
+    /// Every comparison, in order.
     pub stages: Vec<StageEntry<'a>>,
-    /// The finest comparison that found a fault, as `report.json` has it; the first where none did.
+    /// The finest comparison that found a fault, as in `report.json`; the first one if none did.
     pub result: Report<'a>,
 }
 
-/// One comparison on the way.
+/// One comparison.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct StageEntry<'a> {
-    /// What was recorded: `modules`, `ops` or `tensors`.
+    /// Data recorded: `modules`, `ops` or `tensors`.
     pub recorded: &'static str,
     /// The steps.
     pub steps: &'a str,
-    /// Path of the module that was looked into; null for everything.
+    /// Path of the module whose ops were recorded; null for everything.
     pub module: Option<&'a str>,
     /// The baseline's dump.
     pub baseline: String,
     /// The candidate's dump.
     pub candidate: String,
-    /// What was found, in one line.
+    /// The answer in one line.
     pub answer: String,
 }
 

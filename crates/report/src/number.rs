@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use probe_dump::Exact;
 use probe_measure::Metric;
 
 /// Formats a number such as `1,830`.
@@ -22,22 +23,11 @@ pub fn counted(value: u64, noun: &str) -> String {
     format!("{} {noun}{}", thousands(value), if value == 1 { "" } else { "s" })
 }
 
-/// Returns the word for a non-finite number: `NaN`, `Infinity`, `-Infinity`.
-pub(crate) fn word(value: f64) -> Option<&'static str> {
-    if value.is_nan() {
-        Some("NaN")
-    } else if value.is_infinite() {
-        Some(if value > 0.0 { "Infinity" } else { "-Infinity" })
-    } else {
-        None
-    }
-}
-
 /// Formats a metric in about eight characters: `1.23e-5` for errors, `0.999950` for shares and the cosine; `-` if
 /// unknown.
 pub(crate) fn metric(metric: Metric, value: Option<f64>) -> String {
     let Some(value) = value else { return "-".into() };
-    if let Some(word) = word(value) {
+    if let Some(word) = Exact(value).word() {
         return word.into();
     }
     match metric {

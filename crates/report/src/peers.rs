@@ -17,7 +17,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct PeersReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The answer: `agree`, `differ` or `incomplete`.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["agree", "differ", "incomplete"])))]
@@ -28,11 +28,11 @@ pub struct PeersReport<'a> {
     pub ranks: Vec<u32>,
     /// Steps that were looked at, with what was found in each.
     pub steps: Vec<StepEntry<'a>>,
-    /// What could not be read.
+    /// Everything that could not be read.
     pub incomplete: &'a [String],
 }
 
-/// What was found in one step.
+/// Findings of one step.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
@@ -56,7 +56,7 @@ pub struct StepEntry<'a> {
 pub struct OddEntry<'a> {
     /// The rank.
     pub rank: u32,
-    /// The other rank where the two of them are all there is, and which is wrong cannot be told; else null.
+    /// The other rank if there are only two and the wrong one is unknown; null otherwise.
     pub or: Option<u32>,
     /// Values in which it differs.
     pub values: u64,

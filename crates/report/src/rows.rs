@@ -87,6 +87,11 @@ impl<'a> OpRow<'a> {
         self.pair.slots.len()
     }
 
+    /// Returns which sides have each of its slots.
+    pub(crate) fn paired_slots(&self) -> impl Iterator<Item = Paired> + use<'a> {
+        self.pair.slots.iter()
+    }
+
     /// Returns the op as recorded by the baseline, else by the candidate.
     fn op(&self) -> Option<&'a Op> {
         self.ops.0.or(self.ops.1)

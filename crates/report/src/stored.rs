@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use arrow_array::cast::AsArray as _;
@@ -19,7 +18,7 @@ use super::columns::{Kind, SlotColumn};
 use super::model::SCHEMA_VERSION;
 use super::parquet::data_type;
 use super::rows::Cell;
-use probe_files::ReportError;
+use probe_files::{ReportError, guarded};
 
 /// Rows read per batch.
 const BATCH: usize = 8192;
@@ -64,8 +63,7 @@ impl StoredFile {
         let unreadable = |reason: String| StoredError::Unreadable { path: path.into(), reason };
         let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
         let read = || ArrowReaderMetadata::load(&file, <_>::default()).map_err(|error| error.to_string());
-        // The library panics on some damaged files.
-        let metadata = catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| Err("it is damaged".into()));
+        let metadata = guarded(read).unwrap_or_else(|| Err("it is damaged".into()));
         let opened = metadata
             .and_then(|metadata| check(metadata.metadata()).map(|()| metadata))
             .map_err(|reason| unreadable(unsound(&reason)))?;
@@ -105,9 +103,8 @@ impl StoredFile {
         ranges: Option<&[Range<usize>]>,
         take: &mut dyn FnMut(StoredRow<'_>) -> Result<(), StoredError>,
     ) -> Result<(), StoredError> {
-        // The library panics on some damaged files.
-        let read = catch_unwind(AssertUnwindSafe(|| self.rows(columns, ranges, take)));
-        read.unwrap_or_else(|_| Err(self.unreadable("is damaged; compare again")))
+        let read = guarded(|| self.rows(columns, ranges, take));
+        read.unwrap_or_else(|| Err(self.unreadable("is damaged; compare again")))
     }
 
     /// Returns the rows in `ranges`, which are sorted, with all columns; `None` if there are none.
@@ -125,9 +122,7 @@ impl StoredFile {
             let batch = batch.filter(|batch| batch.num_rows() == count);
             batch.map(StoredRows).ok_or_else(|| self.damaged("rows are missing"))
         };
-        // The library panics on some damaged files.
-        let read = catch_unwind(AssertUnwindSafe(read));
-        read.unwrap_or_else(|_| Err(self.unreadable("is damaged; compare again"))).map(Some)
+        guarded(read).unwrap_or_else(|| Err(self.unreadable("is damaged; compare again"))).map(Some)
     }
 
     fn batches(

@@ -21,7 +21,7 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct WeightsReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The answer: `agree` (equal up to the mapping), `differ` or `incomplete`.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["agree", "differ", "incomplete"])))]
@@ -30,13 +30,13 @@ pub struct WeightsReport<'a> {
     pub baseline: SideEntry<'a>,
     /// The checkpoint under test.
     pub candidate: SideEntry<'a>,
-    /// What is wrong: tensors of one fault together.
+    /// Faults, each with its tensors.
     pub findings: Vec<FindingEntry<'a>>,
     /// The tensors of the candidate, in its order.
     pub tensors: Vec<TensorEntry<'a>>,
-    /// What is worth knowing and no fault.
+    /// Remarks that are no fault.
     pub notes: &'a [String],
-    /// What could not be read.
+    /// Things that could not be read.
     pub incomplete: &'a [String],
 }
 
@@ -87,7 +87,7 @@ pub struct TensorEntry<'a> {
     pub layout: String,
 }
 
-/// What a tensor is made of.
+/// Sources of a tensor.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]

@@ -234,7 +234,7 @@ fn partners(rollout: &Table, trainer: &Table) -> (Vec<Option<usize>>, JoinedBy) 
         .map(|sample| places.get_mut(&response(rollout, sample)).and_then(VecDeque::pop_front))
         .collect();
     let by = if found.iter().any(Option::is_some) { JoinedBy::Tokens } else { JoinedBy::Places };
-    // What has other tokens is taken by its place.
+    // Samples with other tokens are paired by their place.
     let mut taken: HashSet<usize> = found.iter().flatten().copied().collect();
     for (mine, theirs) in found.iter_mut().zip(by_name) {
         if mine.is_none() && theirs.is_some_and(|theirs| taken.insert(theirs)) {

@@ -73,7 +73,7 @@ impl FromStr for Precision {
     }
 }
 
-/// What is compared, and how.
+/// Options of a comparison.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct RolloutOptions {

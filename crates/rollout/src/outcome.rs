@@ -50,7 +50,7 @@ pub struct StepOutcome {
     pub rest: Measures,
     /// Causes, the first to look at first.
     pub findings: Vec<Finding>,
-    /// What is worth saying and is no fault.
+    /// Remarks that are no fault.
     pub notes: Vec<String>,
     /// Samples in order, with how far their sides are apart.
     pub rows: Vec<SampleOutcome>,
@@ -97,7 +97,7 @@ pub struct WorstToken {
 /// Tokens that are listed for each step.
 const WORST: usize = 10;
 
-/// What was compared, and what was found.
+/// Result of a comparison.
 #[derive(Debug)]
 pub struct RolloutOutcome {
     /// The rollout's path as given.
@@ -124,7 +124,7 @@ pub struct RolloutOutcome {
     pub steps: Vec<StepOutcome>,
     /// Differences of probabilities of msprobe, which have no sign and so no cause.
     pub differences: Vec<Differences>,
-    /// What could not be read.
+    /// Things that could not be read.
     pub faults: Vec<String>,
 }
 

@@ -74,7 +74,7 @@ impl Shard {
             }
             typed => (number("the number of the shard", typed)?, count),
         };
-        let count = count.ok_or_else(|| error(format!("of how many? write {word}/64")))?;
+        let count = count.ok_or_else(|| error(format!("expected the number of shards; write {word}/64")))?;
         Self::new(index, count).ok_or_else(|| error(format!("there is no shard {index} of {count}")))
     }
 }
@@ -117,7 +117,7 @@ mod tests {
         for (text, set, message) in [
             ("0/4", &[][..], "there is no shard 0 of 4"),
             ("5/4", &[], "there is no shard 5 of 4"),
-            ("3", &[], "of how many? write 3/64"),
+            ("3", &[], "expected the number of shards; write 3/64"),
             ("x/4", &[], "the number of the shard is \"x\", which is not a number"),
             (
                 "slurm/4",
@@ -125,7 +125,7 @@ mod tests {
                 "neither SLURM_ARRAY_TASK_ID nor SLURM_PROCID is set; run it with sbatch --array or srun",
             ),
             ("k8s/4", &[], "JOB_COMPLETION_INDEX is not set; set completionMode: Indexed in the job"),
-            ("k8s", &[("JOB_COMPLETION_INDEX", "1")], "of how many? write k8s/64"),
+            ("k8s", &[("JOB_COMPLETION_INDEX", "1")], "expected the number of shards; write k8s/64"),
             ("k8s/4", &[("JOB_COMPLETION_INDEX", "4")], "there is no shard 5 of 4"),
         ] {
             assert_eq!(parse(text, set).unwrap_err(), message);

@@ -29,7 +29,8 @@ pub use plan::{Needs, PLAN, Plan, build_id, plan};
 pub use share::{ShardOutcome, compare_shard};
 pub use staged::{compare_shard_staged, merge_staged, plan_staged};
 
-use probe_compare::{AskedError, CompareError};
+use probe_compare::CompareError;
+use probe_files::settings::SettingsError;
 use probe_read::ReadError;
 
 /// Name of the file that marks a shard as done.
@@ -52,7 +53,7 @@ pub enum PlanError {
     Compare(#[from] CompareError),
     /// The options cannot be used.
     #[error(transparent)]
-    Asked(#[from] AskedError),
+    Settings(#[from] SettingsError),
     /// A dump cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),

@@ -41,7 +41,7 @@ pub fn merge(run: &Path, copies: &Copies) -> Result<Merged, PlanError> {
     let path = run.join(PLAN);
     let plan = Plan::read(&path, copies)?;
     let (count, mut notes) = count(run, &plan, copies)?;
-    let mut fold = plan.prologue()?;
+    let mut fold = plan.prologue();
     let (mut missing, mut rows) = (Vec::new(), Vec::new());
     for index in 1..=count {
         let Some(shard) = Shard::new(index, count) else { continue };

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use super::state::State;
 use super::{PlanError, Shard};
 use probe_compare::{
-    Asked, CompareError, CompareOptions, Fold, Prologue, Quiet, Reference, SideInfo, is_noise_file,
+    CompareError, CompareOptions, CompareRequest, Fold, Prologue, Quiet, Reference, SideInfo, is_noise_file,
     measured_noise,
 };
 use probe_dump::{Dump, LevelFilter, NumberSet, PartKey, RankId};
@@ -54,10 +54,10 @@ pub struct Plan {
     build: String,
     /// Hash of everything else; names the folder of the shards.
     hash: String,
-    pub(super) baseline: Side,
-    pub(super) candidate: Side,
+    pub(super) baseline: PlannedDump,
+    pub(super) candidate: PlannedDump,
     /// Options with absolute paths.
-    options: Asked,
+    options: CompareRequest,
     /// Content hashes of the files that the options read: a file changed later would make a different comparison.
     files: BTreeMap<PathBuf, String>,
     /// Places that could not be read or paired.
@@ -68,7 +68,7 @@ pub struct Plan {
 /// One of the two dumps.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Side {
+pub(super) struct PlannedDump {
     /// Path as the user gave it.
     given: String,
     pub(super) path: PathBuf,
@@ -155,11 +155,11 @@ pub fn plan(
     baseline: &Path,
     candidate: &Path,
     folder: &Path,
-    asked: &Asked,
+    request: &CompareRequest,
     copies: &Copies,
 ) -> Result<Plan, PlanError> {
-    let compare = asked.options(copies)?;
-    if let Some(path) = compare.noise.iter().find(|path| !is_noise_file(path)) {
+    let compare = request.options(copies)?;
+    if let Some(path) = compare.request.noise.iter().find(|path| !is_noise_file(path)) {
         return Err(PlanError::Misuse {
             path: path.clone(),
             message: "noise of a plan is a file: measure it once with `probe calibrate`, and give --noise noise.toml".into(),
@@ -169,7 +169,7 @@ pub fn plan(
     let (b, c) = (b?, c?);
     let mut opened = Prologue::of(&b, &c, &compare);
     if opened.pairing.matches.is_empty() {
-        let error = std::mem::take(&mut opened.fold).finish(opened.sides, compare.level, 0.0);
+        let error = std::mem::take(&mut opened.fold).finish(opened.sides, compare.request.level, 0.0);
         return Err(error.err().map_or_else(
             || PlanError::Misuse {
                 path: candidate.into(),
@@ -179,15 +179,15 @@ pub fn plan(
         ));
     }
     measured_noise(&b, &compare, &Quiet, &mut opened.fold.run)?;
-    if let Some(path) = &compare.reference {
+    if let Some(path) = &compare.request.reference {
         let matches = &opened.pairing.matches;
         Reference::open(path, matches, matches.len(), &compare)?;
     }
-    let options = asked.clone().with_paths(|path| written(path, copies))?;
+    let options = request.clone().with_paths(|path| written(path, copies))?;
     let files = options.files().map(|path| Ok((path.to_path_buf(), digest(path, copies)?)));
     let files = files.collect::<Result<_, PlanError>>()?;
     let [b_side, c_side] = opened.sides;
-    let (b_side, c_side) = (Side::of(&b, b_side, copies)?, Side::of(&c, c_side, copies)?);
+    let (b_side, c_side) = (PlannedDump::of(&b, b_side, copies)?, PlannedDump::of(&c, c_side, copies)?);
     let groups = groups(&opened.pairing.matches, [(&b, &b_side), (&c, &c_side)], copies)?;
     let mut plan = Plan {
         format: FORMAT.into(),
@@ -206,7 +206,7 @@ pub fn plan(
     Ok(plan)
 }
 
-impl Side {
+impl PlannedDump {
     fn of(dump: &Dump, side: SideInfo, copies: &Copies) -> Result<Self, PlanError> {
         let SideInfo { info: RunInfo { path, format, steps, ranks, .. }, selected } = side;
         Ok(Self { given: path, path: written(&dump.path, copies)?, format, steps, ranks, selected })
@@ -227,7 +227,7 @@ impl Side {
 /// Groups parts by rank, with their weight.
 fn groups(
     matches: &[PartMatch],
-    sides: [(&Dump, &Side); 2],
+    sides: [(&Dump, &PlannedDump); 2],
     copies: &Copies,
 ) -> Result<Vec<Group>, PlanError> {
     let mut groups: BTreeMap<u32, Group> = BTreeMap::new();
@@ -366,10 +366,8 @@ impl Plan {
     }
 
     /// Returns the places that could not be read or paired when the plan was made.
-    pub(super) fn prologue(&self) -> Result<Fold, PlanError> {
-        let text = serde_json::to_string(&self.prologue).map_err(|error| self.unwritable(&error))?;
-        let state: State = serde_json::from_str(&text).map_err(|error| self.unwritable(&error))?;
-        state.into_fold().map_err(|message| PlanError::Misuse { path: self.baseline.path.clone(), message })
+    pub(super) fn prologue(&self) -> Fold {
+        self.prologue.clone().into_fold()
     }
 
     /// Returns the options, re-read from the files they came from.
@@ -385,7 +383,7 @@ impl Plan {
 
     /// Returns the level that is compared.
     pub(super) fn level(&self) -> LevelFilter {
-        self.options.level().unwrap_or_default()
+        self.options.level
     }
 
     /// Returns the ranks of each of `count` shards, by their numbers in the baseline.
@@ -397,7 +395,7 @@ impl Plan {
     /// Returns the data that `shard` reads besides the plan: files, and dumps with the steps and ranks needed.
     pub fn needs(&self, shard: Shard) -> Needs {
         let matches = self.matches(shard);
-        let side = |side: &Side, key: fn(&PartMatch) -> &PartKey| {
+        let side = |side: &PlannedDump, key: fn(&PartMatch) -> &PartKey| {
             let keys = || matches.iter().map(|(part, _)| key(part));
             let steps = NumberSet::of(keys().map(|key| key.step));
             let ranks = NumberSet::of(keys().map(|key| u64::from(key.rank.number())));

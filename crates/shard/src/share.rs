@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Key, Side};
+use super::plan::{Key, PlannedDump};
 use super::state::State;
 use super::{PART, Plan, PlanError, Shard};
 use probe_compare::{CompareError, CompareOptions, Fold, Parts, Progress, Reference, measured_noise};
@@ -80,7 +80,7 @@ pub(super) fn read_done(
         );
         return Err(PlanError::Misuse { path, message });
     }
-    found.state.into_fold().map(Some).map_err(|message| PlanError::Misuse { path, message })
+    Ok(Some(found.state.into_fold()))
 }
 
 /// Compares the parts of `shard` of the plan called `path`. A shard that is already done is left as it is, unless part of it could not be read. Runs
@@ -126,7 +126,7 @@ pub(super) fn compare_shard_if(
         fs::remove_file(copies.place(&path)).map_err(|source| PlanError::Io { path, source })?;
     }
     // A file system that this machine does not see must not pass for damage of every part.
-    for Side { path, .. } in [&plan.baseline, &plan.candidate].into_iter().filter(|_| parts > 0) {
+    for PlannedDump { path, .. } in [&plan.baseline, &plan.candidate].into_iter().filter(|_| parts > 0) {
         fs::metadata(copies.place(path)).map_err(|source| PlanError::Io { path: path.clone(), source })?;
     }
     let options = plan.options(copies)?;
@@ -135,7 +135,7 @@ pub(super) fn compare_shard_if(
     let (mut fold, total) = (Fold::default(), plan.parts());
     // The remarks about the noise were recorded when the plan was made.
     let noise = measured_noise(&baseline, &options, progress, &mut RunJudge::default())?;
-    let reference = options.reference.as_deref().filter(|_| parts > 0);
+    let reference = options.request.reference.as_deref().filter(|_| parts > 0);
     let reference = reference.map(|path| Reference::open(path, &[], total, &options)).transpose()?;
     let keys: Vec<PartMatch> = matches.iter().map(|(part, _)| part.clone()).collect();
     let comparison = Parts {
@@ -183,7 +183,7 @@ fn first_of(fold: &Fold) -> Option<String> {
 
 /// Opens one side of a shard. If each part can be opened on its own, the rest of the dump is not read; without parts, nothing is read.
 fn dump<'a>(
-    side: &Side,
+    side: &PlannedDump,
     keys: impl Iterator<Item = &'a Key>,
     options: &CompareOptions,
 ) -> Result<Dump, PlanError> {
@@ -198,7 +198,7 @@ fn dump<'a>(
         path: side.path.clone(),
         format,
         parts: places.keys().cloned().collect(),
-        reader: Box::new(Alone { places, copies: options.copies.clone(), access: options.access }),
+        reader: Box::new(Alone { places, copies: options.copies.clone(), access: options.request.access() }),
         environment: std::collections::BTreeMap::new(),
         faults: Vec::new(),
     })

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::share::{compare_shard_if, folder_of, read_done};
 use super::{Merged, PART, PLAN, Plan, PlanError, Shard, ShardOutcome, merge, plan};
-use probe_compare::{Asked, CompareError, Progress};
+use probe_compare::{CompareError, CompareRequest, Progress};
 use probe_report::{Extent, Format, ReportSet};
 use probe_store::{Selection, Stage};
 
@@ -19,13 +19,13 @@ pub fn plan_staged(
     baseline: &Path,
     candidate: &Path,
     run: &Path,
-    asked: &Asked,
+    request: &CompareRequest,
 ) -> Result<(Plan, PathBuf), PlanError> {
     let listed = Selection { list_only: true, ..Selection::default() };
     let run = stage.output(run)?;
     let (baseline, candidate) = (stage.dump(baseline, &listed)?, stage.dump(candidate, &listed)?);
-    let asked = stage.asked(asked, &listed)?;
-    let made = plan(&baseline, &candidate, &run, &asked, stage.copies());
+    let request = stage.request(request, &listed)?;
+    let made = plan(&baseline, &candidate, &run, &request, stage.copies());
     stage.sound()?;
     let made = made?;
     let path = run.join(PLAN);

@@ -1,40 +1,34 @@
 //! Result of a shard as JSON; every number round-trips bit-exactly.
 
-use std::fmt;
-
-use serde::de::{self, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use probe_compare::{Fold, Place, SideFold};
-use probe_judge::{
-    Cause, Counts, ErrorPlace, Extremes, Finding, Incomplete, LargestError, Located, Note, ReferenceErrors,
-    Role, RunJudge, Verdict,
-};
-use probe_measure::{ALL_METRICS, Basis};
+use probe_judge::{Counts, Incomplete, Note, Role, RunJudge, Verdict};
+use probe_report::culprit::Culprit;
 
 /// Serialized form of a [`Fold`].
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct State {
     counts: Tallies,
-    sides: [Side; 2],
+    sides: [SideState; 2],
     #[serde(default, skip_serializing_if = "Option::is_none")]
     refused: Option<(Place, String)>,
-    findings: Vec<Found>,
+    findings: Vec<Culprit>,
     notes: Vec<(Option<Place>, String)>,
     incomplete: Vec<(Option<Place>, String, String)>,
     /// Bits of binary32, because there are hundreds of thousands of short numbers.
     ratios: Vec<u32>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Side {
+struct SideState {
     ops: u64,
     first: Option<(Place, String, String)>,
 }
 
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tallies {
     parts: u64,
@@ -44,80 +38,6 @@ struct Tallies {
     verdicts: [u64; Verdict::ALL.len()],
     roles: [u64; Role::ALL.len()],
     bytes: u64,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Found {
-    step: u64,
-    rank: u32,
-    order: usize,
-    op: String,
-    slot: String,
-    cause: String,
-    role: String,
-    metrics: Vec<Option<Exact>>,
-    basis: Option<String>,
-    reference: [Option<Exact>; 2],
-    place: Option<FoundPlace>,
-    reason: String,
-    followers: u64,
-    stack: Vec<String>,
-    source: Option<String>,
-    module: Option<String>,
-    #[serde(default)]
-    below: Vec<String>,
-    #[serde(default)]
-    caller: Option<String>,
-    collectives: u64,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FoundPlace {
-    shape: Vec<u64>,
-    largest: Option<(Vec<u64>, Exact, Exact)>,
-    /// Largest and smallest element of the baseline and of the candidate.
-    #[serde(default)]
-    extremes: Option<[FoundSides; 2]>,
-    region: Option<Vec<(u64, u64)>>,
-}
-
-/// Index and value of an element of the baseline and of one of the candidate.
-type FoundSides = [(Vec<u64>, Exact); 2];
-
-/// A binary64 that may be non-finite, which JSON cannot express.
-#[derive(Debug, Clone, Copy)]
-struct Exact(f64);
-
-impl Serialize for Exact {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.0.is_finite() { serializer.serialize_f64(self.0) } else { serializer.collect_str(&self.0) }
-    }
-}
-
-impl<'de> Deserialize<'de> for Exact {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Number;
-
-        impl Visitor<'_> for Number {
-            type Value = Exact;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, NaN, inf or -inf")
-            }
-
-            fn visit_f64<E: de::Error>(self, value: f64) -> Result<Exact, E> {
-                Ok(Exact(value))
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Exact, E> {
-                text.parse().map(Exact).map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
-            }
-        }
-
-        deserializer.deserialize_any(Number)
-    }
 }
 
 impl From<&Fold> for State {
@@ -138,7 +58,7 @@ impl From<&Fold> for State {
                 roles,
                 bytes,
             },
-            sides: fold.sides.clone().map(|SideFold { ops, first }| Side { ops, first }),
+            sides: fold.sides.clone().map(|SideFold { ops, first }| SideState { ops, first }),
             refused: fold.refused.clone(),
             findings: findings.iter().map(Into::into).collect(),
             notes: notes.iter().map(|Note { part, text }| (*part, text.clone())).collect(),
@@ -149,13 +69,12 @@ impl From<&Fold> for State {
 }
 
 impl State {
-    /// Returns the fold, or a reason if a word is unknown.
-    pub(super) fn into_fold(self) -> Result<Fold, String> {
+    /// Returns the fold.
+    pub(super) fn into_fold(self) -> Fold {
         let Tallies { parts, ops_paired, ops_baseline_only, ops_candidate_only, verdicts, roles, bytes } =
             self.counts;
-        let findings = self.findings.into_iter().map(Found::into_finding).collect::<Result<_, _>>()?;
         let run = RunJudge {
-            findings,
+            findings: self.findings.into_iter().map(Into::into).collect(),
             counts: Counts {
                 parts,
                 ops_paired,
@@ -173,99 +92,88 @@ impl State {
                 .collect(),
             ratios: self.ratios.into_iter().map(f32::from_bits).collect(),
         };
-        let sides = self.sides.map(|Side { ops, first }| SideFold { ops, first });
-        Ok(Fold { run, sides, refused: self.refused })
+        let sides = self.sides.map(|SideState { ops, first }| SideFold { ops, first });
+        Fold { run, sides, refused: self.refused }
     }
 }
 
-impl From<&Finding> for Found {
-    fn from(finding: &Finding) -> Self {
-        let place =
-            finding.place.as_ref().map(|ErrorPlace { shape, largest, extremes, region }| FoundPlace {
-                shape: shape.clone(),
-                largest: largest.as_ref().map(|LargestError { index, baseline, candidate }| {
-                    (index.clone(), Exact(*baseline), Exact(*candidate))
-                }),
-                extremes: extremes.as_deref().map(|Extremes { greatest, least }| {
-                    [greatest, least].map(|sides| {
-                        sides.each_ref().map(|Located { index, value }| (index.clone(), Exact(*value)))
-                    })
-                }),
-                region: region
-                    .as_ref()
-                    .map(|region| region.iter().map(|range| (range.start, range.end)).collect()),
-            });
-        Self {
-            step: finding.step,
-            rank: finding.rank,
-            order: finding.order,
-            op: finding.op.clone(),
-            slot: finding.slot.clone(),
-            cause: finding.cause.name().into(),
-            role: finding.role.name().into(),
-            metrics: finding.metrics.iter().map(|(_, value)| value.map(Exact)).collect(),
-            basis: finding.basis.map(|basis| basis.name().into()),
-            reference: [finding.reference.baseline.map(Exact), finding.reference.candidate.map(Exact)],
-            place,
-            reason: finding.reason.clone(),
-            followers: finding.followers,
-            stack: finding.stack.clone(),
-            source: finding.source.clone(),
-            module: finding.module.clone(),
-            below: finding.below.clone(),
-            caller: finding.caller.clone(),
-            collectives: finding.collectives,
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_judge::{Cause, ErrorPlace, Extremes, Finding, LargestError, Located, ReferenceErrors};
+    use probe_measure::{ALL_METRICS, Basis, Metric};
 
-impl Found {
-    fn into_finding(self) -> Result<Finding, String> {
-        let unknown = |what: &str, word: &str| format!("unknown {what} {word:?}");
-        let cause = Cause::ALL.into_iter().find(|cause| cause.name() == self.cause);
-        let role = Role::ALL.into_iter().find(|role| role.name() == self.role);
-        let basis = |word: &String| {
-            Basis::ALL.into_iter().find(|basis| basis.name() == *word).ok_or_else(|| unknown("basis", word))
-        };
-        if self.metrics.len() != ALL_METRICS.len() {
-            return Err(format!("{} metrics instead of {}", self.metrics.len(), ALL_METRICS.len()));
-        }
-        let value = |value: Option<Exact>| value.map(|value| value.0);
-        let mut metrics = ALL_METRICS.map(|metric| (metric, None));
-        for (metric, found) in metrics.iter_mut().zip(&self.metrics) {
-            metric.1 = value(*found);
-        }
-        let [baseline, candidate] = self.reference.map(value);
-        let place = self.place.map(|FoundPlace { shape, largest, extremes, region }| ErrorPlace {
-            shape,
-            largest: largest.map(|(index, b, c)| LargestError { index, baseline: b.0, candidate: c.0 }),
-            extremes: extremes.map(|extremes| {
-                let [greatest, least] =
-                    extremes.map(|sides| sides.map(|(index, value)| Located { index, value: value.0 }));
-                Box::new(Extremes { greatest, least })
+    /// A finding in which no field has the value that an empty one has.
+    fn finding() -> Finding {
+        let located = |value| Located { index: vec![1, 2], value };
+        Finding {
+            step: 3,
+            rank: 5,
+            order: 7,
+            op: "Functional.gelu.1.forward".into(),
+            slot: "output.0".into(),
+            cause: Cause::NonFinite,
+            role: Role::Amplifies,
+            metrics: ALL_METRICS.map(|metric| match metric {
+                Metric::RelL2 => (metric, Some(1.0 / 3.0)),
+                Metric::MaxRelErr => (metric, Some(f64::INFINITY)),
+                Metric::Cosine => (metric, Some(f64::NAN)),
+                _ => (metric, None),
             }),
-            region: region.map(|region| region.into_iter().map(|(start, end)| start..end).collect()),
-        });
-        Ok(Finding {
-            step: self.step,
-            rank: self.rank,
-            order: self.order,
-            op: self.op,
-            slot: self.slot,
-            cause: cause.ok_or_else(|| unknown("cause", &self.cause))?,
-            role: role.ok_or_else(|| unknown("role", &self.role))?,
-            metrics,
-            basis: self.basis.as_ref().map(basis).transpose()?,
-            reference: ReferenceErrors { baseline, candidate },
-            place,
-            reason: self.reason,
-            followers: self.followers,
-            stack: self.stack,
-            source: self.source,
-            module: self.module,
-            below: self.below,
-            caller: self.caller,
-            collectives: self.collectives,
-        })
+            basis: Some(Basis::Sketch),
+            reference: ReferenceErrors { baseline: Some(0.1), candidate: Some(f64::NEG_INFINITY) },
+            place: Some(ErrorPlace {
+                shape: vec![4, 8],
+                largest: Some(LargestError { index: vec![0, 1], baseline: -0.0, candidate: 5e-324 }),
+                extremes: Some(Box::new(Extremes {
+                    greatest: [located(0.1), located(0.2)],
+                    least: [located(-1.0), located(f64::MIN)],
+                })),
+                region: Some(vec![0..4, 2..3]),
+            }),
+            reason: "inputs \"agree\"".into(),
+            followers: 11,
+            stack: vec!["File model.py, line 3, in forward".into()],
+            source: Some("model.py:3".into()),
+            module: Some("layers.0".into()),
+            below: vec!["aclnnGelu".into()],
+            caller: Some("Aten.gelu.0.forward".into()),
+            collectives: 13,
+        }
+    }
+
+    #[test]
+    fn a_fold_comes_back_whole() {
+        let place = (3, 5);
+        let part = Some(place);
+        let fold = Fold {
+            run: RunJudge {
+                findings: vec![finding()],
+                counts: Counts { parts: 1, ops_paired: 2, bytes: 3, ..Counts::default() },
+                notes: vec![Note { part, text: "a note".into() }],
+                incomplete: vec![(part, Incomplete { place: "a.pt".into(), reason: "truncated".into() })],
+                ratios: vec![0.5, f32::MIN_POSITIVE],
+            },
+            sides: [3, 4].map(|ops| SideFold { ops, first: Some((place, "task".into(), "L1".into())) }),
+            refused: Some((place, "different tasks".into())),
+        };
+        let text = serde_json::to_string(&State::from(&fold)).unwrap();
+        let back: State = serde_json::from_str(&text).unwrap();
+        // NaN is not equal to itself, but its text is.
+        assert_eq!(format!("{:?}", back.into_fold()), format!("{fold:?}"));
+    }
+
+    #[test]
+    fn words_and_metrics_that_are_not_known_are_refused() {
+        let text = serde_json::to_string(&Culprit::from(&finding())).unwrap();
+        for (from, to, message) in [
+            ("\"non-finite\"", "\"magic\"", "unknown cause \"magic\""),
+            ("\"cosine\"", "\"sine\"", "missing field `cosine`"),
+            ("\"cosine\"", "\"sine\":1,\"cosine\"", "unknown metric \"sine\""),
+            ("\"step\"", "\"stop\"", "unknown field `stop`"),
+        ] {
+            let error = serde_json::from_str::<Culprit>(&text.replacen(from, to, 1)).unwrap_err().to_string();
+            assert!(error.contains(message), "{error}");
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{PLAN, Plan, Shard, compare_shard, merge, plan};
 use probe_capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
-use probe_compare::{Asked, CompareOptions, Quiet, compare};
+use probe_compare::{CompareOptions, CompareRequest, Quiet, compare};
 use probe_dump::{Content, DType, SlotSide, TensorRef};
 use probe_files::Copies;
 use probe_judge::{RunVerdict, Summary};
@@ -82,8 +82,14 @@ impl Place {
     }
 
     fn plan(&self, run: &str) -> Plan {
-        plan(&self.path("b"), &self.path("c"), &self.path(run), &Asked::default(), &Copies::default())
-            .unwrap()
+        plan(
+            &self.path("b"),
+            &self.path("c"),
+            &self.path(run),
+            &CompareRequest::default(),
+            &Copies::default(),
+        )
+        .unwrap()
     }
 
     fn shard(&self, run: &str, index: u32, count: u32) {
@@ -170,8 +176,8 @@ fn missing_stale_and_mixed_shards_are_told_and_never_counted_twice() {
     assert_eq!(report(&merged.summary), report(&single));
     assert!(merged.notes[0].contains("run in 4 shards; those of 2 are ignored"), "{:?}", merged.notes);
     // Another plan in the same folder, to which the shards of the first do not belong.
-    let asked = Asked { steps: Some("1".into()), ..Asked::default() };
-    plan(&place.path("b"), &place.path("c"), &run, &asked, &Copies::default()).unwrap();
+    let request = CompareRequest { steps: Some("1".parse().unwrap()), ..CompareRequest::default() };
+    plan(&place.path("b"), &place.path("c"), &run, &request, &Copies::default()).unwrap();
     place.shard("run", 1, 1);
     let merged = merge(&run, &Copies::default()).unwrap();
     assert_eq!(merged.summary.counts.parts, 8);

@@ -14,7 +14,7 @@ use super::fetch::{Delivery, Order, fetch, patiently, put, put_all};
 use super::late::LateObjects;
 use super::scratch::Scratch;
 use super::{Address, Bucket, Fault, Object, Remote, SCRATCH_BYTES, Scheme, Selection, StoreError, Stores};
-use probe_compare::Asked;
+use probe_compare::CompareRequest;
 use probe_dump::native::MANIFEST;
 use probe_files::Copies;
 use probe_files::late::LateFolder;
@@ -155,11 +155,15 @@ impl<'a> Stage<'a> {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn asked(&mut self, asked: &Asked, selection: &Selection) -> Result<Asked, StoreError> {
-        let files: Vec<PathBuf> = asked.files().map(Into::into).collect();
+    pub fn request(
+        &mut self,
+        request: &CompareRequest,
+        selection: &Selection,
+    ) -> Result<CompareRequest, StoreError> {
+        let files: Vec<PathBuf> = request.files().map(Into::into).collect();
         // A repeated run of the baseline is measured whole if it has none of the steps being compared.
         let selection = Selection { or_all: true, ..selection.clone() };
-        asked.clone().with_paths(|path| {
+        request.clone().with_paths(|path| {
             if files.iter().any(|file| file == path) { self.file(path) } else { self.dump(path, &selection) }
         })
     }

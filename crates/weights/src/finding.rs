@@ -1,4 +1,4 @@
-//! What is wrong, said once for all tensors of one fault, and what the baseline has that the candidate lacks.
+//! Faults, each said once for all of its tensors, and tensors of the baseline that the candidate lacks.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -52,7 +52,7 @@ impl FindingKind {
     }
 }
 
-/// What the candidate uses of a tensor of the baseline, in the right place or not.
+/// The parts of a tensor of the baseline that the candidate uses, in the right place or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Used {
     /// All of it.
@@ -76,7 +76,7 @@ pub(crate) fn used(side: &Hashed<'_>, placed: &[Placed]) -> Vec<Used> {
         }
     }
     let extent = |(lines, used): (&Option<crate::lines::Lines>, [Vec<bool>; 2])| {
-        // What could not be read is a fault already.
+        // An unreadable tensor is a fault already.
         let Some(lines) = lines else { return Used::All };
         let without_gaps = |axis: Axis| used[axis as usize].iter().all(|&used| used);
         let whole = |axis: Axis| used[axis as usize].len() == lines.form.lines(axis) && without_gaps(axis);

@@ -13,7 +13,7 @@ use crate::values::{Difference, Reader};
 /// A tensor of the candidate.
 #[derive(Debug)]
 pub struct Placed {
-    /// What it is made of; `None` if nothing like it was found.
+    /// Its sources; `None` if nothing like it was found.
     pub layout: Option<Layout>,
     /// The decision.
     pub verdict: Verdict,
@@ -135,7 +135,7 @@ impl<'a> Judge<'a> {
             return self.placed(plan.clone(), Verdict::Equal, None);
         }
         match (plan, expected) {
-            // What is scaled or rounded is recognised by its signs, and may be in the wrong place besides.
+            // A scaled or rounded tensor is recognised by its signs, and may be in the wrong place besides.
             (Some(elsewhere), Some(expected))
                 if expected.sure
                     && elsewhere.is_whole()

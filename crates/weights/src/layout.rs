@@ -11,7 +11,7 @@ use crate::plan::Plan;
 pub struct Layout {
     /// Direction of the tensor's lines.
     pub axis: Axis,
-    /// What it is made of, in order of appearance.
+    /// Its sources, in order of appearance.
     pub sources: Vec<Source>,
     /// How lines of several sources follow one another.
     pub arrangement: Arrangement,

@@ -38,11 +38,11 @@ use index::{Hashed, Index};
 pub struct Weights {
     /// The tensors of the candidate, in its order.
     pub placed: Vec<Placed>,
-    /// What is wrong: tensors of one fault together, in the order of the candidate.
+    /// Faults, each with its tensors, in the order of the candidate.
     pub findings: Vec<Finding>,
-    /// What is worth knowing and no fault.
+    /// Remarks that are no fault.
     pub notes: Vec<String>,
-    /// What could not be read.
+    /// Things that could not be read.
     pub faults: Vec<String>,
 }
 

@@ -7,7 +7,7 @@ use crate::lines::Axis;
 use crate::plan::{By, Plan, Sought};
 use crate::predict::{Known, Neighbours};
 
-/// What was found of a tensor.
+/// Findings on a tensor.
 #[derive(Debug)]
 pub(crate) struct Found {
     /// Lines that are equal, and where nothing is, lines of equal signs.
@@ -16,7 +16,7 @@ pub(crate) struct Found {
     pub(crate) exact: bool,
 }
 
-/// What a tensor should be.
+/// Expected content of a tensor.
 #[derive(Debug)]
 pub(crate) struct Expected {
     pub(crate) plan: Plan,

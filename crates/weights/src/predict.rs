@@ -1,6 +1,6 @@
-//! What a tensor should be, judged by its neighbours: the same tensor of other layers, experts and ranks.
+//! The expected content of a tensor, judged by its neighbours: the same tensor of other layers, experts and ranks.
 //!
-//! What neighbours that are made alike are made of goes up with their numbers. And of three tensors whose names differ in one number only, the
+//! The sources of neighbours that are made alike go up with their numbers. And of three tensors whose names differ in one number only, the
 //! third is to the second as the second is to the first: names and first lines are continued like an arithmetic progression. Each pair of
 //! neighbours has a vote. A wrong tensor outvotes nobody.
 

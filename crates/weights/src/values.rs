@@ -28,7 +28,7 @@ pub struct Difference {
     pub explanation: Explanation,
 }
 
-/// What explains a difference.
+/// Explanations of a difference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Explanation {
     /// The candidate is the baseline times a factor, up to rounding.

@@ -44,7 +44,6 @@ _TASKS_MAPPED = {
 #: Keys whose effect is not available, and what to do instead. Ignoring them would give a different dump from the one
 #: asked for.
 _REFUSED = {
-    "load": "replacing a module's inputs with dumped ones is not supported; load them in the script and call the module",
     "bench_path": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "diff_nums": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "white_list": "there is no task 'acc_check' here; use 'list'",
@@ -98,11 +97,25 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
         "stacks": top.flag("extra_info"),
         "quiet": top.flag("quiet"),
         "step_on": top.get("step_on"),
-    } | _data_mode(block)
+    } | _data_mode(block) | _loaded(top)
     request = block.get("request_id")
     if request is not None and not isinstance(request, str):
         raise block.error("request_id", "is not the name of an inference request")
     return replace(_checked(chosen, source), request=request)
+
+
+def _loaded(top: Keys) -> dict[str, Any]:
+    """Returns what `load` asks for: modules read what a dump has of the same step and rank."""
+    if top.get("load") is None:
+        return {}
+    load = top.inside("load")
+    load.only(("path", "modules", "step", "rank", "dump_after_load"))
+    for key in ("step", "rank"):
+        if load.get(key) is not None:
+            raise load.error(key, f"is not supported: values come from the same {key} of the dump; leave it out")
+    if load.get("path") is None or not load.texts("modules"):
+        raise top.error("load", "names no dump (path) or no modules")
+    return {"inject": load.get("path"), "inject_at": tuple(load.texts("modules"))}
 
 
 def _checked(chosen: Mapping[str, Any], source: str) -> Settings:

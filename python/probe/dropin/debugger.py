@@ -166,7 +166,7 @@ class PrecisionDebugger:
 
     @property
     def config(self) -> _Config:
-        """What engines read and set of the older tool's own configuration object."""
+        """The part of the older tool's own configuration object that engines read and set."""
         return _Config(self._shared())
 
     @property

@@ -80,3 +80,13 @@ def behind(func: Any) -> Callable[..., Any]:
 def work_of(result: torch.ScriptObject) -> Any:
     """Returns the handle of a running collective."""
     return torch._C._distributed_c10d.Work.unbox(result)
+
+
+#: Dispatch keys of kernels, by kind of device.
+_KERNELS = {"cpu": torch._C.DispatchKey.CPU, "cuda": torch._C.DispatchKey.CUDA, "npu": torch._C.DispatchKey.PrivateUse1}
+
+
+def kernel(func: Any, device: str) -> Callable[..., Any] | None:
+    """Returns the kernel of an op for a kind of device, below all modes; None if it cannot be called by itself."""
+    key, call = _KERNELS.get(device), getattr(func, "_op_dk", None)
+    return None if key is None or call is None else lambda *args, **kwargs: call(key, *args, **kwargs)

@@ -25,6 +25,8 @@ from probe.recorder.core import create
 from probe.recorder.device import Device
 from probe.recorder.ending import Ending
 from probe.recorder.gradients import Gradients
+from probe.recorder.inject import Injection
+from probe.recorder.integrity import Integrity
 from probe.recorder.interception import Interception
 from probe.recorder.keeping import Keeping
 from probe.recorder.modules import Modules
@@ -88,6 +90,8 @@ class Session:
         self._ending = Ending()
         self._keeping = Keeping(settings) if settings.keep != "all" else None
         self._perturbation = Perturbation(settings.perturb) if settings.perturb is not None else None
+        self._integrity = Integrity(settings.recheck, settings.poison) if settings.recheck or settings.poison else None
+        self._injection = Injection(settings, self._rank) if settings.inject is not None or settings.inject_at else None
         _sessions.add(self)
         atexit.register(self.close)
         current.begin(self)
@@ -192,6 +196,7 @@ class Session:
             if self._core is not None:
                 count, first = self._core.faults()
                 notes = [f"{count} calls could not be recorded in full; the first: {first}"] if count else []
+                notes += self._integrity.lines() if self._integrity is not None else []
                 for note in notes:
                     say_once(note)
                 # Already reported when they were found.
@@ -263,6 +268,10 @@ class Session:
             self._device.begin_step()
             self._ending.step_begins()
             self._selection.begin_step()
+            if self._integrity is not None:
+                self._integrity.begin_step()
+            if self._injection is not None:
+                self._injection.begin_step(self.step_number)
             self._in_step = True
             self._begun.append(self.step_number)
             self._outermost = self._modules.outermost if self._modules is not None else 0
@@ -309,7 +318,7 @@ class Session:
         backward = gradients if "backward" in phases else None
         record = level in ("module", "mix")
         updated = "gradients" in phases and level != "save"
-        interception = self._interception = Interception(core, level, backward)
+        interception = self._interception = Interception(core, level, backward, self._integrity, self._injection)
         modules = self._modules = Modules(
             core,
             record,
@@ -318,6 +327,7 @@ class Session:
             interception.push,
             interception.pop,
             self._perturbation,
+            self._injection,
         )
         self._compiled = CompiledRegions(core, modules, backward, lambda: interception.silence(modules))
         for model in self._models:
@@ -377,7 +387,9 @@ class Session:
             outermost=self._modules.outermost if self._modules is not None else 0,
             unused=self._selection.unused(self._warnings) if self._begun else [],
             keeping=self._keeping,
-            perturbed=self._perturbation.describe() if self._perturbation is not None else None,
+            perturbed=f"{self._perturbation.describe()}; it shows noise, for probe compare --noise and probe calibrate" if self._perturbation is not None else None,
+            injected=self._injection.describe() if self._injection is not None else None,
+            integrity=self._integrity.summary() if self._integrity is not None else None,
         )
         for line in outcome.lines():
             say(line)

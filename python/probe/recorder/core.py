@@ -112,6 +112,11 @@ def _run_identity() -> str:
 
 def _remarks(settings: Settings) -> list[str]:
     """Remarks that a reader of the dump must see before anything else."""
+    if settings.inject is not None:
+        return [
+            f"{os.path.basename(settings.output)} was recorded with --inject: {', '.join(settings.replace)} of {', '.join(map(str, settings.inject_at)) or 'all calls'} "
+            f"came from {os.path.basename(settings.inject)}, so that each shows its own error alone"
+        ]
     if settings.perturb is None:
         return []
     return [

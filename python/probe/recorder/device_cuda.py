@@ -85,7 +85,7 @@ def _places(major: str) -> Iterator[str]:
     packages = Path(torch.__file__).resolve().parents[1] / "nvidia"
     found = [*packages.glob(f"*/lib/{name}*"), *(Path(torch.__file__).resolve().parent / "lib").glob("libnvrtc*.so*")]
     yield from (str(path) for path in sorted(found) if ".alt." not in path.name and "builtins" not in path.name)
-    # Of a toolkit that is installed.
+    # The library of an installed toolkit.
     yield name
 
 

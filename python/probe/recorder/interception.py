@@ -11,24 +11,28 @@ import torch
 
 from probe.private.modes import pushed, remove, set_aside, settle_flags
 from probe.recorder.collectives import CollectiveMode
+from probe.recorder.integrity import Integrity, IntegrityMode
 from probe.recorder.modes import ApiMode, OpMode
 
 if TYPE_CHECKING:
     from probe._core import Recorder
     from probe.recorder.gradients import Gradients
+    from probe.recorder.inject import Injection
     from probe.recorder.modules import Modules
 
-_Mode = ApiMode | OpMode | CollectiveMode
+_Mode = ApiMode | OpMode | CollectiveMode | IntegrityMode
 
 
 class Interception:
     """Pushes the modes of a level where ops are to be seen, and removes them."""
 
-    def __init__(self, core: Recorder, level: str, gradients: Gradients | None) -> None:
-        """`gradients` watches the backward pass, unless that is not recorded."""
+    def __init__(self, core: Recorder, level: str, gradients: Gradients | None, integrity: Integrity | None, injection: Injection | None) -> None:
+        """`gradients` watches the backward pass, `integrity` the memory, and `injection` replaces values, each if it is wanted."""
         self._core = core
         self._level = level
         self._gradients = gradients
+        self._integrity = integrity
+        self._injection = injection
         self._local = threading.local()
         #: Active modes on any thread.
         self._modes: weakref.WeakSet[_Mode] = weakref.WeakSet()
@@ -45,9 +49,10 @@ class Interception:
             return False
         # Left by a stop on another thread.
         self.pop()
-        modes: list[_Mode] = []
+        # Inside the others: it sees an op where that runs, and they do not see what it does.
+        modes: list[_Mode] = [] if self._integrity is None else [IntegrityMode(self._integrity)]
         if self._level in ("api", "mix"):
-            modes.append(ApiMode(self._core, self._gradients))
+            modes.append(ApiMode(self._core, self._gradients, self._integrity, self._injection))
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 modes.append(CollectiveMode(self._core))
         elif self._level == "op":
@@ -82,6 +87,8 @@ class Interception:
         watch = modules.silence()
         if watch is None:
             return None
+        if self._integrity is not None:
+            self._integrity.forget()
         set_back = [back for mode in reversed(modes) if (back := set_aside(mode)) is not None]
         if not set_back and self._level != "module":
             watch()

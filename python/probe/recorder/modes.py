@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import sys
+from contextlib import nullcontext
 from types import MethodType
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from probe.recorder.naming import BACKWARD, Operator, api_names, late_name, oper
 if TYPE_CHECKING:
     from probe._core import Recorder
     from probe.recorder.gradients import Gradients
+    from probe.recorder.inject import Injection
+    from probe.recorder.integrity import Integrity
 
 
 class OpMode(TorchDispatchMode):
@@ -42,7 +45,9 @@ class OpMode(TorchDispatchMode):
 class ApiMode(TorchFunctionMode):
     """Records torch functions and tensor methods as the user calls them; calls inside them are not seen again."""
 
-    def __init__(self, core: Recorder, gradients: Gradients | None) -> None:
+    def __init__(
+        self, core: Recorder, gradients: Gradients | None, integrity: Integrity | None = None, injection: Injection | None = None
+    ) -> None:
         super().__init__()
         #: See `OpMode`.
         self.on = True
@@ -50,6 +55,8 @@ class ApiMode(TorchFunctionMode):
         self._before = core.before_api
         self._after = core.after
         self._gradients = gradients
+        self._injection = injection
+        self._inside = nullcontext if integrity is None else integrity.inside
         self._names = api_names()
         #: Functions found not to return tensors.
         self._questions: set[Any] = set()
@@ -75,12 +82,23 @@ class ApiMode(TorchFunctionMode):
         call = self._before(name[0], name[1], args, kwargs)
         if call is None:
             return func(*args, **kwargs)
+        injected = self._injection is not None and self._injection.wants(call.name, call.scope)
+        if injected and self._injection is not None:
+            # What it reads is recorded as it is then.
+            self._core.withdraw(call)
+            args, kwargs = self._injection.inputs(call.name, args, kwargs, _paths_written(name[0], args, kwargs))
+            call = self._before(name[0], name[1], args, kwargs)
+            if call is None:
+                return func(*args, **kwargs)
         edges = self._gradients.before(call, args, kwargs) if self._gradients is not None else None
         try:
-            result = func(*args, **kwargs)
+            with self._inside(call.name):
+                result = func(*args, **kwargs)
         except BaseException as error:
             self._core.raised(call, error)
             raise
+        if injected and self._injection is not None:
+            result = self._injection.results(call.name, result, (args, kwargs))
         out = kwargs.get("out")
         changed = _changed(op, args, kwargs) if op is not None else []
         if out is None and not changed and not _holds_tensor(result) and not name[0].endswith("__setitem__"):
@@ -123,6 +141,16 @@ _RUNNING_STATISTICS = {
     **dict.fromkeys(("Functional.batch_norm", "Functional.instance_norm"), slice(1, 3)),
     **dict.fromkeys(("Torch.batch_norm", "Torch.instance_norm", "Torch.native_batch_norm"), slice(3, 5)),
 }
+
+def _paths_written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> frozenset[str]:
+    """Returns the paths of arguments that a function may write to."""
+    found = {"kwarg.out", "kwarg.running_mean", "kwarg.running_var"}
+    places = range(len(args))
+    if _writes(name) or kwargs.get("inplace") or any(args[place] is True for place in places[1:]):
+        # A flag without a name may be `inplace`.
+        found.add("input.0")
+    return frozenset(found.union(f"input.{place}" for place in places[_RUNNING_STATISTICS.get(name, slice(0))]))
+
 
 #: Operators that write to their first operand: `x += y`.
 _IN_PLACE = frozenset(

@@ -18,6 +18,7 @@ from torch.nn.modules import module as torch_module
 from probe.patterns import path_of, plain_path
 from probe.private.compiling import compiling
 from probe.private.guards import without_functions
+from probe.recorder.inject import Misfit
 from probe.recorder.naming import module_stem
 
 #: True only for a compiler that traces the hooks, which versions before 2.6 do.
@@ -26,6 +27,7 @@ _is_compiling = compiling()
 if TYPE_CHECKING:
     from probe._core import Call, Recorder
     from probe.recorder.gradients import Edges, Gradients
+    from probe.recorder.inject import Injection
     from probe.recorder.perturb import Perturbation
     from probe.recorder.updates import Update
 
@@ -64,6 +66,7 @@ class Modules:
         thread_began: Callable[[], bool],
         thread_ended: Callable[[], None],
         perturbation: Perturbation | None,
+        injection: Injection | None = None,
     ) -> None:
         self._core = core
         self._record = record
@@ -71,6 +74,7 @@ class Modules:
         self._parameter_gradients = parameter_gradients
         self._thread_began, self._thread_ended = thread_began, thread_ended
         self._perturbation = perturbation
+        self._injection = injection
         #: module -> (stem of its name, whether its calls are recorded)
         self._stems: weakref.WeakKeyDictionary[torch.nn.Module, tuple[str, bool]] = weakref.WeakKeyDictionary()
         self._roots: list[weakref.ref[torch.nn.Module]] = []
@@ -278,10 +282,20 @@ class Modules:
                 parameters = {k: p for k, p in module._parameters.items() if p is not None} if recorded else {}
                 entered = _Entered(module, frame, self._period)
                 entered.call = self._core.enter_module(stem, recorded, args, kwargs, parameters)
+                if self._injection is not None and entered.call is not None and self._injection.wants(entered.call.name, None):
+                    moved, named = self._injection.inputs(entered.call.name, args, kwargs, frozenset())
+                    kwargs.update(named)
+                    args = moved
+                    # What it reads is recorded as it is now.
+                    self._core.leave_module()
+                    self._core.withdraw(entered.call)
+                    entered.call = self._core.enter_module(stem, recorded, args, kwargs, parameters)
                 entered.scoped = entered.call is not None
                 stack.append(entered)
                 if entered.call is not None and recorded and self._gradients is not None:
                     entered.edges = self._gradients.before(entered.call, args, kwargs, module=True)
+        except Misfit:
+            raise
         except Exception as error:
             self._core.fault(f"call of {type(module).__name__}: {error}")
         return moved

@@ -152,6 +152,11 @@ _OF_TORCH = frozenset({
 })  # fmt: skip
 
 
+def is_of_torch(namespace: str) -> bool:
+    """Returns true for a namespace of torch's own ops."""
+    return namespace in _OF_TORCH
+
+
 class Operator(NamedTuple):
     """An op that a program calls directly: ops of extensions, such as the fused ones of torch_npu, have no other name
     in Python."""
@@ -165,7 +170,7 @@ class Operator(NamedTuple):
 def operator(func: Any) -> Optional[Operator]:
     """Describes `torch.ops.mine.f` or one overload of it; None for any other function, and for torch's own."""
     schema = next(iter(schemas_of(func)), None)
-    if schema is None or schema.name.partition("::")[0] in _OF_TORCH:
+    if schema is None or is_of_torch(schema.name.partition("::")[0]):
         return None
     return Operator(_stem(schema.name), written(func))
 

@@ -1,4 +1,4 @@
-"""What `probe replay` prints: one table, the field's standard, and one sentence."""
+"""Output of `probe replay`: one table, the field's standard, and one sentence."""
 
 from __future__ import annotations
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import subprocess
 import sys
+import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +17,7 @@ from typing import Any, NoReturn
 WELL, WRONG, FAILED, INCOMPLETE = 0, 1, 2, 3
 
 #: Names of the commands here.
-COMMANDS = ("replay", "verify", "check-ops")
+COMMANDS = ("replay", "verify", "check-ops", "invariant")
 
 
 class Misused(Exception):
@@ -29,7 +32,11 @@ class _Parser(argparse.ArgumentParser):
 def main(command: str, arguments: list[str]) -> int:
     """Runs a command; returns its exit code."""
     try:
-        options = _parser(command).parse_args(arguments)
+        own, program = arguments, []
+        if "--" in arguments:
+            own, program = arguments[:arguments.index("--")], arguments[arguments.index("--") + 1 :]
+        options = _parser(command).parse_args(own)
+        options.command = program
         try:
             import torch
         except Exception as error:
@@ -53,7 +60,7 @@ def _parser(command: str) -> _Parser:
     parser.add_argument("--rank", type=int, metavar="RANK", help="rank of the dump [default: as for --step]")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch [default: 1]")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the answer")
-    {"replay": _replay, "verify": _verify, "check-ops": _check_ops}[command](parser)
+    {"replay": _replay, "verify": _verify, "check-ops": _check_ops, "invariant": _invariant}[command](parser)
     return parser
 
 
@@ -64,13 +71,28 @@ def _check_ops(parser: _Parser) -> None:
     )
     parser.epilog = "Exit codes: 0 all pass, 1 a result fails, 2 failed or misused."
     parser.add_argument("dump", metavar="DUMP")
-    parser.add_argument("--device", default="cpu", help="device under test [default: cpu]")
-    parser.add_argument("--op", action="append", default=[], metavar="PATTERN", help="only these ops; may be given several times")
+    _chosen(parser)
     parser.add_argument("--not", dest="excluded", action="append", default=[], metavar="PATTERN", help="not these")
     parser.add_argument("--benchmark", metavar="FILE", help="results.jsonl of another device: ratios to its errors are judged")
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes [default: 1]")
     parser.add_argument("-o", "--output", default="check-ops", metavar="DIR", help="folder of the results; a run that ended early goes on [default: check-ops]")
     parser.set_defaults(run=_run_check_ops)
+
+
+def _invariant(parser: _Parser) -> None:
+    parser.description = (
+        "Runs the calls of a dump again, one row alone, in another order and with other numbers of threads, and names the first whose rows are\n"
+        "not the same to the bit. DUMP needs data (task tensor); `probe invariant -- python run.py` records step 0 of a program first."
+    )
+    parser.epilog = "Exit codes: 0 rows depend on nothing but themselves, 1 they do, 2 failed or misused."
+    parser.add_argument("dump", metavar="DUMP", nargs="?")
+    _chosen(parser)
+    parser.set_defaults(run=_run_invariant)
+
+
+def _chosen(parser: _Parser) -> None:
+    parser.add_argument("--device", default="cpu", help="device under test [default: cpu]")
+    parser.add_argument("--op", action="append", default=[], metavar="PATTERN", help="only these ops; may be given several times")
 
 
 def _verify(parser: _Parser) -> None:
@@ -173,23 +195,61 @@ def _run_verify(options: argparse.Namespace) -> int:
     return WRONG if any(part.faults or any(not each.precision for each in part.statements) for part in run.parts) else WELL
 
 
+def _run_invariant(options: argparse.Namespace) -> int:
+    from probe.replay import invariant
+
+    _device(options.device)
+    wanted = _wanted(options.op, [])
+    with tempfile.TemporaryDirectory() as folder:
+        path = options.dump or _recorded(options.command, str(Path(folder, "dump")))
+        dump = recording(path)
+        results = [each for part in dump.parts(_one(options.step), _one(options.rank)) for each in invariant.examine(part, wanted, options.device)]
+    if not results:
+        raise Misused(f"{path}: no call can be run row by row; it needs data (task tensor) of calls on batches of two rows or more")
+    found = [dependence for _, dependence in results if dependence is not None]
+    if options.format == "json":
+        print(json.dumps({"schema_version": 1, "calls": len(results), "dependent": [vars(each) for each in found]}, indent=2))
+    else:
+        print(f"{len(results)} distinct calls on batches, {options.device}: " + (f"{len(found)} give a row other bits" if found else "every row depends on itself alone"))
+        for each in found:
+            print(f"  {each}")
+    return WRONG if found else WELL
+
+
+def _recorded(command: list[str], folder: str) -> str:
+    """Records step 0 of a program with data; returns the dump."""
+    if not command:
+        raise Misused("give a DUMP, or the program to record after --")
+    done = subprocess.run([sys.executable, "-m", "probe", "capture", "--task", "tensor", "--steps", "0", "--quiet", "-o", folder, "--", *command], check=False)
+    if done.returncode != 0:
+        raise Misused(f"{command[0]} ended with exit code {done.returncode}")
+    return folder
+
+
+def _wanted(kept: list[str], left: list[str]) -> Callable[[str], bool]:
+    """Returns what tells the ops that match any of `kept`, if that has any, and none of `left`."""
+    from probe.patterns import Pattern, names_of
+
+    within, without = [Pattern(text) for text in kept], [Pattern(text) for text in left]
+
+    def wanted(name: str) -> bool:
+        names = names_of(name)
+        return (not within or any(each.matches(names) for each in within)) and not any(each.matches(names) for each in without)
+
+    return wanted
+
+
 def _one(number: int | None) -> list[range]:
     """Returns a choice of one number; of all without one."""
     return [] if number is None else [range(number, number + 1)]
 
 
 def _run_check_ops(options: argparse.Namespace) -> int:
-    from probe.patterns import Pattern, names_of
     from probe.replay import check_ops, whole
 
     _device(options.device)
     dump = recording(options.dump)
-    kept, left = [Pattern(text) for text in options.op], [Pattern(text) for text in options.excluded]
-
-    def wanted(name: str) -> bool:
-        names = names_of(name)
-        return (not kept or any(each.matches(names) for each in kept)) and not any(each.matches(names) for each in left)
-
+    wanted = _wanted(options.op, options.excluded)
     try:
         benchmark = check_ops.read(Path(options.benchmark)) if options.benchmark else {}
         output = Path(options.output)

@@ -36,7 +36,7 @@ class Side:
 
 @dataclass
 class Outcome:
-    """What replaying one call showed."""
+    """Result of replaying one call."""
 
     op: str
     place: tuple[int, int]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -115,6 +116,11 @@ class Part:
         before = self.call(forward, drawn)
         gradients = leaves(_list(given.get("input", {})))
         return replace(before, name=name, results=results, gradients=gradients, multiplies=multiplies, device=device)
+
+    def tensors(self, name: str, sides: Sequence[str]) -> dict[str, Callable[[], torch.Tensor]]:
+        """Returns what reads the tensors of an op, by the path of their slot. Reading raises NotReplayed where elements were not recorded."""
+        slots = [slot for slot in self._core.slots(self._index[name]) if slot["kind"] == "tensor" and slot["path"].partition(".")[0] in sides]
+        return {slot["path"]: functools.partial(self._tensor, slot, {}, False) for slot in slots}
 
     def _values(self, slots: list[Slot], drawn: bool) -> tuple[dict[str, Any], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
         """Returns arguments as nested dicts by path, parameters and results of an op."""

@@ -200,7 +200,7 @@ def _code(value: Any, path: str) -> str:
     if isinstance(value, torch.device):
         return "DEVICE"
     if value in (torch.float32, torch.float16, torch.bfloat16) and isinstance(value, torch.dtype):
-        # What says how to compute says float64 for the reference.
+        # The argument that says how to compute says float64 for the reference.
         return f"(torch.float64 if any(each.dtype == torch.float64 for each in t.values()) else {value})"
     return repr(value)
 

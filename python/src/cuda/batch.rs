@@ -1,4 +1,4 @@
-//! What one launch is given: up to 32 tensors, in the layout of `device_cuda.cu`.
+//! The arguments of one launch: up to 32 tensors, in the layout of `device_cuda.cu`.
 
 use probe::dump::{DType, SKETCH_LANES};
 
@@ -40,7 +40,7 @@ const ROW: usize = NUMBERS + 4 * LANES;
 /// Bytes of what a block has found.
 pub(super) const PARTIAL: usize = NUMBERS + 8 * LANES;
 
-/// What is done with a tensor.
+/// Work on a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     /// Floats of 32 or 16 bits are measured: 0 for float32, 1 for float16, 2 for bfloat16.

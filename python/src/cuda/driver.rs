@@ -8,7 +8,7 @@ use std::ptr;
 
 use crate::private::Library;
 
-/// What a function of the driver returns: 0 is success.
+/// Return code of a function of the driver: 0 is success.
 type Status = c_int;
 type Context = *mut c_void;
 type Stream = *mut c_void;

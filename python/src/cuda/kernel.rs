@@ -36,7 +36,7 @@ pub(crate) struct Kernel {
     state: Mutex<State>,
 }
 
-/// What was made so far.
+/// Resources made so far.
 #[derive(Debug, Default)]
 struct State {
     /// By the number of the device: the kernel that fills the table of signs, and the one that measures.
@@ -57,9 +57,9 @@ pub(crate) struct Place {
     elements: u64,
 }
 
-/// What was fetched of a tensor.
+/// Results of the kernel for one tensor.
 #[derive(Debug)]
-pub(crate) enum Found {
+pub(crate) enum FromKernel {
     Numbers(Box<Observation>),
     /// The elements, in row-major order.
     Elements(Vec<u8>),
@@ -124,8 +124,8 @@ impl Kernel {
                     .unwrap_or_else(|| Err("no result".into()))
                     .map_err(PyRuntimeError::new_err)?;
                 Ok(Some(match found {
-                    Found::Numbers(observation) => row(py, &observation)?,
-                    Found::Elements(bytes) => PyBytes::new(py, &bytes).into_any(),
+                    FromKernel::Numbers(observation) => row(py, &observation)?,
+                    FromKernel::Elements(bytes) => PyBytes::new(py, &bytes).into_any(),
                 }))
             })
             .collect()
@@ -257,8 +257,8 @@ pub(crate) fn index_of(device: &str) -> Option<i32> {
     device.split_once(':').map_or(Some(0), |(_, index)| index.parse().ok())
 }
 
-/// What was found of each of `places`, in their order; waits for the device. Those of one chunk come in one copy.
-pub(crate) fn fetch(py: Python<'_>, places: &[Place]) -> Vec<Result<Found, String>> {
+/// Returns the results for `places`, in their order; waits for the device. Those of one chunk come in one copy.
+pub(crate) fn fetch(py: Python<'_>, places: &[Place]) -> Vec<Result<FromKernel, String>> {
     let mut known: HashMap<*const Chunk, usize> = HashMap::new();
     let mut chunks: Vec<(Arc<Chunk>, usize)> = Vec::new();
     let mut of_places = Vec::with_capacity(places.len());
@@ -286,14 +286,14 @@ pub(crate) fn fetch(py: Python<'_>, places: &[Place]) -> Vec<Result<Found, Strin
         let copy = copies.get(number).ok_or_else(lost)?.as_ref().map_err(Failed::clone)?;
         let bytes = copy.get(place.begin..place.begin + place.bytes).ok_or_else(lost)?;
         Ok(match place.work {
-            Work::Copy(_) => Found::Elements(bytes.to_vec()),
-            Work::Measure(_) => Found::Numbers(Box::new(observation(place.elements, bytes))),
+            Work::Copy(_) => FromKernel::Elements(bytes.to_vec()),
+            Work::Measure(_) => FromKernel::Numbers(Box::new(observation(place.elements, bytes))),
         })
     };
     places.iter().zip(of_places).map(found).collect()
 }
 
-/// What the kernel has written of a tensor: numbers, and behind them the lanes, if there are any.
+/// Reads the kernel's output for a tensor: numbers, and behind them the lanes, if there are any.
 fn observation(elements: u64, bytes: &[u8]) -> Observation {
     let word = |index: usize| {
         bytes

@@ -54,7 +54,7 @@ impl Chunk {
     }
 }
 
-/// What one stream has.
+/// Resources of one stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     device: OnDevice,

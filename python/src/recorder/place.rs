@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use super::{Recorder, lock};
 use crate::interrupt;
 use crate::names::Region;
-use crate::stack::{CheckpointFrame, Found};
+use crate::stack::{CheckpointFrame, LocatedCall};
 
 /// The checkpointed region of the last call, cached to avoid a lookup for each call.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct LastRegion {
 pub(super) struct Here<'py> {
     /// The running node of the backward pass, or Python's None.
     pub(super) node: Bound<'py, PyAny>,
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<LocatedCall>,
     pub(super) region: Region,
     /// True if a checkpointed region is being recomputed.
     pub(super) recomputed: bool,
@@ -44,11 +44,11 @@ impl Recorder {
         Ok(Some(Here { node, found, region, recomputed, backward }))
     }
 
-    pub(super) fn found(&self, py: Python<'_>) -> PyResult<Option<Found>> {
+    pub(super) fn found(&self, py: Python<'_>) -> PyResult<Option<LocatedCall>> {
         lock(py, &self.stacks).here(py).map(Some)
     }
 
-    pub(super) fn region(&self, py: Python<'_>, found: Option<&Found>) -> PyResult<Region> {
+    pub(super) fn region(&self, py: Python<'_>, found: Option<&LocatedCall>) -> PyResult<Region> {
         let Some((kind, frame)) = found.and_then(|found| found.checkpoint.as_ref()) else {
             let mut last = lock(py, &self.last_region);
             if last.is_some() {

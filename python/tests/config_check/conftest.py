@@ -120,7 +120,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Packed:
 
 
 class Checked(NamedTuple):
-    """What `probe config-check` says of two packs."""
+    """Returns the answer of `probe config-check` for two packs."""
 
     code: int
     #: Verdict by part.

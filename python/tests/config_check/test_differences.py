@@ -10,7 +10,7 @@ import pytest
 
 from .conftest import Checked, Pack, Packed, differences
 
-# What a training does differently from its first step on, once anything in it differs.
+# A training differs in these from its first step on, once anything in it differs.
 TRAINED = ["weights:steps.1.*"]
 STARTED = ["weights:steps.0.*", *TRAINED]
 DRAWN = ["random:marks.model.*", "random:marks.step ?.*"]
@@ -22,7 +22,7 @@ class Case(NamedTuple):
     found: list[str]
     # Keys that may differ too.
     follows: list[str] = []
-    # What the check says of the parts of `found`.
+    # The answer of the check for the parts of `found`.
     verdict: str = "diff"
 
 
@@ -268,7 +268,7 @@ def test_a_permuted_weight_keeps_its_unordered_hash_and_a_cast_one_has_the_hash_
     assert half["dtype"] == "float32" or half["hash"] == base["cast_hashes"]["float16"]
 
 
-# What frameworks do: a batch is asked for before the one that came is used, and labels do not go through the model.
+# As frameworks do: a batch is asked for before the one that came is used, and labels do not go through the model.
 AHEAD = (
     "    for index, (tokens, labels) in enumerate(loader):\n",
     "    def ahead(batches, count):\n"

@@ -96,7 +96,7 @@ def test_a_model_that_is_never_called_is_packed_at_the_end(tmp_path: Path) -> No
     run(tmp_path / "not", ("# LOOP", "loader = []"))
     called, pack = Pack(tmp_path / "called" / "pack.zip"), Pack(tmp_path / "not" / "pack.zip")
     assert pack.manifest["steps"] == [] and pack.manifest["absent"]["dataset"] == "the model was not called"
-    # What stood before the first step is there all the same.
+    # Calls before the first step are there all the same.
     assert pack.part("weights")["steps"] == called.part("weights")["steps"][:1]
     assert pack.part("model") == called.part("model")
     switches = called.part("flags")

@@ -44,7 +44,7 @@ class Block:
 
     @property
     def dialogue(self) -> list[tuple[str, list[str]]]:
-        """Of a console block, each command with the lines that are shown below it."""
+        """Returns each command of a console block with the lines that are shown below it."""
         found: list[tuple[str, list[str]]] = []
         end = ""
         for line in self.text.splitlines():

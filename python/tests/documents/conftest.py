@@ -1,4 +1,4 @@
-"""What the blocks of the documents find in their folder: programs, dumps, packs, weights and settings."""
+"""The folder that the blocks of the documents run in: programs, dumps, packs, weights and settings."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _prepare_gate(folder: Path) -> None:
-    """What the recipes for CI find: losses, a baseline, a checkout with a base commit, and a launcher of Slurm."""
+    """The folder for recipes for CI: losses, a baseline, a checkout with a base commit, and a launcher of Slurm."""
     (folder / "losses.txt").write_text("".join(f"{step} {8 / (step + 1)}\n" for step in range(10)))
     (folder / "base").mkdir()
     shutil.copy(folder / "train.py", folder / "base" / "train.py")

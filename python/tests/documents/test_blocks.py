@@ -39,7 +39,7 @@ def test_python(block: Block, workplace: Callable[[str], Path]) -> None:
 def test_shell(block: Block, workplace: Callable[[str], Path]) -> None:
     folder = workplace(block.text)
     done = run(folder, "bash", "-eu", "-o", "pipefail", "-c", block.commands)
-    # What is shown may be a divergence or an error; what is only to be typed works.
+    # A shown result may be a divergence or an error; a command that is only to be typed works.
     shown = {0, 1} if "\nerror: " not in block.text else {2}
     assert done.returncode in (shown if block.info == "console" else {0}), done.stdout + done.stderr
     assert not _TROUBLE.search(done.stderr), done.stderr

@@ -1,4 +1,4 @@
-"""What `probe capture` says when the program ends: what was recorded and where, or why there is nothing."""
+"""The line of `probe capture` when the program ends: what was recorded and where, or why there is nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RECORDED = re.compile(
 
 
 def said(tmp_path: Path, program: str, *options: str, output: str = "dump") -> list[str]:
-    """What a program below the command printed to standard error."""
+    """Returns what a program below the command printed to standard error."""
     (tmp_path / "train.py").write_text(textwrap.dedent(TRAIN) + textwrap.dedent(program))
     done = subprocess.run(
         [sys.executable, "-m", "probe", "capture", "-o", output, *options, "--", fork_server.python(), "train.py"],
@@ -171,4 +171,4 @@ def test_a_perturbed_run_says_so_wherever_it_is_looked_at(tmp_path: Path) -> Non
     assert note in probe("compare", "plain", "dump")
     assert "--perturb" not in probe("inspect", "plain")
     compared = probe("compare", "plain", "plain", "--noise", "dump")
-    assert "floors are at least the differences of dump from the baseline" in compared and note not in compared
+    assert "noise floor raised by dump" in compared and note not in compared

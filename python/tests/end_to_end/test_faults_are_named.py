@@ -22,7 +22,7 @@ def record(output: Path, kind: str, level: str, task: str, fault: str | None) ->
         return [step() for _ in range(2)]
 
 
-# What is at fault when the second GELU, or the second batch normalisation, is: by level.
+# The op at fault when the second GELU, or the second batch normalisation, is: by level.
 TRANSFORMER = {
     "op": "Aten.gelu.1.forward",
     "api": "Functional.gelu.1.forward",

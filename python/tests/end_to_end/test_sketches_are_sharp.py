@@ -1,4 +1,4 @@
-"""What sketches say of two trainings, beside what the data of the very same trainings says."""
+"""Sketches of two trainings say nearly what the data of the very same trainings says."""
 
 from __future__ import annotations
 

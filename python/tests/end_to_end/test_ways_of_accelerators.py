@@ -1,4 +1,4 @@
-"""What accelerators do otherwise than the host, done on the host: ops on a thread of torch's own, an optimizer that steps all
+"""Ways of accelerators, on the host: ops on a thread of torch's own, an optimizer that steps all
 parameters at once, values that cannot be measured."""
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def fuse(model: nn.Module) -> None:
         return tuple(torch_npu.npu_rotary_mul(each, cos.unsqueeze(1), sin.unsqueeze(1)) for each in (q, k))
 
     llama.LlamaRMSNorm.forward, llama.LlamaMLP.forward, llama.apply_rotary_pos_emb = normalise, gate, rotate
-    # Of transformers: attention by `npu_fusion_attention`.
+    # Transformers: attention by `npu_fusion_attention`.
     model.config._attn_implementation = "flash_attention_2"
 
 

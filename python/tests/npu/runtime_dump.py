@@ -1,4 +1,4 @@
-"""What the agent below Python recorded, read back; and operators computed again from what they were given."""
+"""The record of the agent below Python, read back; and operators computed again from what they were given."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ STAMP = FOLDER / "stamp"
 
 @dataclass(frozen=True)
 class Done:
-    """What a program printed, and what the device counted."""
+    """The output of a program, and the counts of the device."""
 
     stdout: str
     stderr: str

@@ -49,7 +49,7 @@ def test_every_launch_is_recorded_in_order_and_can_be_computed_again(tmp_path: P
     said = re.search(r"^probe: runtime: recording on \S+; operators found so far: (\d+), parameters known for (\d+); \d+ MiB", recorded.stderr, re.MULTILINE)
     assert said and int(said[1]) >= int(said[2]) > 0, recorded.stderr
     launches = runtime_dump.read(tmp_path / "npu", 1)
-    # What ran in the second step is the end of the device's list, but for what reads the losses and weights after it.
+    # The second step is the end of the device's list, but for what reads the losses and weights after it.
     names, everything = [launch.operator for launch in launches], trace.read_text().split()
     assert everything == (tmp_path / "plain").read_text().split()
     found = [start for start in range(len(everything) - len(names) + 1) if everything[start : start + len(names)] == names]
@@ -65,7 +65,7 @@ def test_every_launch_is_recorded_in_order_and_can_be_computed_again(tmp_path: P
 
 
 def one_step(everything: list[str], names: list[str]) -> list[str]:
-    """What lies between the first launch of the second iteration, which is the first of all again, and the end of the program."""
+    """Returns the launches from the first of the second iteration, which is the first of all again, to the end of the program."""
     first = names[0]
     start = [place for place, name in enumerate(everything) if name == first and everything[place : place + 8] == names[:8]][-1]
     return everything[start : start + len(names)]

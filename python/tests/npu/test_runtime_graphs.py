@@ -28,7 +28,7 @@ def run(folder: Path, output: str | None = None, *options: object, steps: str = 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the program prints where nothing is recorded."""
+    """Output of the program where nothing is recorded."""
     return run(tmp_path_factory.mktemp("plain")).result
 
 
@@ -60,7 +60,7 @@ def test_every_replay_of_a_recorded_step_is_recorded_with_what_it_computed(tmp_p
         assert len(gelu) == 3 and len({tuple(bits(launch.outputs[0])) for launch in gelu}) == 3
         last = [launch for launch, after in zip(found, found[1:], strict=False) if launch.operator == "Addmm" and after.operator != "GeluV2"]
         assert [bits(launch.outputs[0]) for launch in last][:3] == shown["model"]
-        # Of graphs that come and go: all of them, in memory that others have had before, and of which there is too little for three.
+        # Graphs that come and go are all there, in memory that others have had before, and of which there is too little for three.
         assert [bits(launch.outputs[0][0, :4]) for launch in found if launch.operator == "Adds"] == shown["passing"]
         wrong = [text for launch in launches if runtime_dump.GROUPED not in launch.note and (text := runtime_dump.check(launch))]
         assert not wrong, wrong

@@ -1,4 +1,4 @@
-"""What the tests of the recorder share."""
+"""Shared parts of the tests of the recorder."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class Op:
 
 
 class Dump:
-    """What one rank recorded in one step."""
+    """The record of one rank in one step."""
 
     def __init__(self, root: Path | str, step: int = 0, rank: int = 0, journal: bool = False) -> None:
         self.root = Path(root)

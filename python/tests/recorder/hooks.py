@@ -1,4 +1,4 @@
-"""What hangs in torch."""
+"""Hooks that hang in torch."""
 
 from __future__ import annotations
 

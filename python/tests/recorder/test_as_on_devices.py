@@ -1,4 +1,4 @@
-"""What is recorded of tensors that are not in host memory: those of the host, measured by a device's operations."""
+"""Tensors that are not in host memory: those of the host, measured by a device's operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Record = Callable[..., Dump]
 
 
 class Calls:
-    """What the recorder asks of the device."""
+    """Requests of the recorder to the device."""
 
     def __init__(self) -> None:
         #: Storage, place and version of what was measured.
@@ -114,7 +114,7 @@ def test_a_tensor_is_measured_once_a_step(record: Record, calls: Calls, level: s
     assert repeated <= (8 * in_place if in_place else 0), repeated
     slots = [slot for op in dump.ops for slot in op.slots.values() if slot.row["elements"] is not None]
     assert len(calls.measured) < 0.75 * len(slots)
-    # What has one identity has one measurement.
+    # Tensors of one identity have one measurement.
     seen: dict[int, Any] = {}
     for slot in slots:
         assert slot.identity is not None
@@ -201,7 +201,7 @@ def test_data_of_chosen_ops_and_a_budget(record: Record, calls: Calls) -> None:
         x.cos()
         x.tan()
 
-    # What was measured before is copied where its data is wanted.
+    # A tensor measured before is copied where its data is wanted.
     dump = record(work, task="statistics", tensors=["torch.Tensor.cos"])
     assert torch.equal(dump["Tensor.cos.0.forward"]["input.0"].data, torch.ones(3000))
     assert torch.equal(dump["Tensor.cos.0.forward"]["output.0"].data, torch.ones(3000).cos())
@@ -368,7 +368,7 @@ def test_what_interrupts_the_recorder_reaches_the_program(tmp_path: Path, monkey
         capture.close()
     dump = Dump(tmp_path / "dump")
     assert handled == [1] and dump.manifest["notes"] == []
-    # What was being recorded is there, and what came later is not where the program did not go on.
+    # The step being recorded is there, and later ones are not where the program did not go on.
     slots = [slot for op in dump.ops for slot in op.slots.values() if slot.row["shape"]]
     assert slots and all(slot.row["elements"] for slot in slots)
     assert ("Tensor.cos.2.forward" in dump) == (name == "fetch")

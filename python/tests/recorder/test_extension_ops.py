@@ -71,7 +71,7 @@ def test_what_they_write_to_is_their_result(record: Any) -> None:
     assert torch.equal(rotate["output.0"].data, start + 1) and torch.equal(rotate["output.1"].data, ones - start)
     (added,) = dump.all("Probe_test.add_to")
     assert torch.equal(added["input.0"].data, start + 1) and torch.equal(added["output.0"].data, made[0])
-    # What was known of the memory is known no more.
+    # Earlier knowledge of the memory no longer holds.
     assert torch.equal(dump.all("Torch.sum")[1]["input.0"].data, start + 2)
 
 

@@ -1,4 +1,4 @@
-"""What is recorded is what the program computed: ops that write in place, views, casts, recomputation."""
+"""The record is what the program computed: ops that write in place, views, casts, recomputation."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_with_threads_that_help_the_record_is_the_same(tmp_path: Path, task: str
         torch.manual_seed(0)
         capture = probe.Capture(tmp_path / name, level="op", task=task)
         try:
-            # What is asked for when the recording begins; the program itself computes with one.
+            # The value asked for when the recording begins; the program itself computes with one.
             torch.set_num_threads(threads)
             capture.start()
             torch.set_num_threads(1)
@@ -371,7 +371,7 @@ def test_gradient_accumulation_is_one_iteration(tmp_path: Path) -> None:
         dump = Dump(tmp_path / "dump", step)
         gradients = [op for op in dump.ops if "parameters_grad" in op.name]
         assert [op.name for op in gradients] == [f"Module.Linear.Linear.parameters_grad.{n}" for n in range(3)]
-        # What has been gathered so far, as the optimizer will see it.
+        # The gradient gathered so far, as the optimizer will see it.
         assert [op["grad.bias"].data[0].item() for op in gradients] == [3.0, 6.0, 9.0]
 
 

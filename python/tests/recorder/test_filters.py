@@ -1,4 +1,4 @@
-"""What is not wanted is not recorded, and what is wanted keeps its name."""
+"""Ops that are not wanted are not recorded, and those that are keep their names."""
 
 from __future__ import annotations
 

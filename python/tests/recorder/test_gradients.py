@@ -56,7 +56,7 @@ def test_each_reader_of_a_tensor_has_its_own_share(record: Any) -> None:
 
 
 def _hooked(model: nn.Module, run: Any) -> dict[str, tuple[Any, Any]]:
-    """What torch's own hooks see of each module."""
+    """Returns what torch's own hooks see of each module."""
     seen: dict[str, tuple[Any, Any]] = {}
     handles = [
         module.register_full_backward_hook(lambda module, inputs, outputs, name=name: seen.update({name: (inputs, outputs)}))

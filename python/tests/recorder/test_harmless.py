@@ -87,7 +87,7 @@ def test_an_exception_of_the_program_passes_through(tmp_path: Path, level: str) 
     if level == "module":
         assert raised == ["Module.0.Linear.forward.0", "Module.1.Picky.forward.0"]
         assert not dump["Module.1.Picky.forward.1"].raised
-    # What follows is inside the right modules again.
+    # Later calls are inside the right modules again.
     if level in ("api", "mix"):
         assert [op.scope for op in dump.ops if op.name.startswith("Functional.linear")][-2:] == ["Module.0.Linear.forward.2"] * 2
     assert dump.ops[-1].scope is None or dump.ops[-1].phase != "forward"

@@ -59,7 +59,7 @@ def test_calls_in_the_loop_lose_nothing_of_any_iteration(said: Callable[[], str]
         calls.stop()
         calls.save()
     assert recorded() == {number: [number] for number in range(3)}
-    # What runs between the optimizer's step and the mark belongs to the iteration, the first one too.
+    # Calls between the optimizer's step and the mark belong to the iteration, the first one too.
     assert all(Dump("dump", step).all("Tensor.__add__") for step in range(3))
     assert "in part" not in said()
 

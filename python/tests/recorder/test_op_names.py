@@ -1,4 +1,4 @@
-"""What calls are called, where they stand in the program, and that an older dump of the same run pairs with ours."""
+"""Names of calls, their places in the program, and that an older dump of the same run pairs with ours."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_they_are_those_of_numpy(record: Any, dtype: torch.dtype, task: str) -> 
         tensors += [masked, masked.t()]
     dump = record(lambda: [tensor.clone() for tensor in tensors], level="op", task=task)
     slots = [op["input.0"] for op in dump.all("Aten.clone")]
-    # Of statistics alone, one measurement serves a tensor and its transposed views.
+    # For statistics alone, one measurement serves a tensor and its transposed views.
     known = [not is_permuted(tensor) or task != "statistics" for tensor in tensors]
     expected = [wanted(tensor) if is_known else (None, None) for tensor, is_known in zip(tensors, known)]
     assert [(slot.min_at, slot.max_at) for slot in slots] == expected

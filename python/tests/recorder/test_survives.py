@@ -161,7 +161,7 @@ def test_kill_in_the_middle_of_a_step(tmp_path: Path) -> None:
                 for _ in range(12):
                     model(x).sum().backward()
                     if step and kill and _ == 9:
-                        # What ended is written behind the training; that it comes in time is not what is asked here.
+                        # A step that ended is written behind the training; that it comes in time is not asked here.
                         _wait_for(tmp_path / "kill-True" / "step0" / "rank0" / "ops.parquet")
                         _wait_for(tmp_path / "kill-True" / "step1" / "rank0" / "journal.arrows", 10_000)
                         os.kill(os.getpid(), signal.SIGKILL)

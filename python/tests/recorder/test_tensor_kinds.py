@@ -373,7 +373,7 @@ def test_compiled_code_is_recorded_at_its_boundary(
         assert "boundary" in part.note and "boundary" in function.note
         assert part["input.0"].shape == (3, 6) and part["output.0"].shape == (3, 4)
         assert function["output.0"].shape == (3, 4) and "kwarg.by" in function.slots
-        # What is inside is not seen, what is outside is.
+        # Calls inside are not seen, calls outside are.
         inside = {"module": "1.act.GELU", "mix": "gelu", "api": "gelu", "op": "gelu"}[level]
         assert not any(inside in name for name in dump.names), dump.names
         outside = {"op": "Aten.native_layer_norm.0.forward", "api": "Functional.layer_norm.0.forward"}

@@ -140,7 +140,7 @@ def test_what_a_closure_does_is_not_done_by_the_optimizer(
     passes = [op for op in dump.ops if "Linear" in op.name or "linear" in op.name or "mm" in op.name]
     assert passes and all(not (op.scope or "").startswith("Optimizer.") for op in passes)
     if level != "op":
-        # Of the gradients that the closure computed first in this step, not of what an earlier step had left.
+        # The gradients that the closure computed first in this step count, not those that an earlier step had left.
         assert dump[name]["input.grad.0.weight"].data.equal(given[len(given) // 2])
         assert dump.names[-1] == name and "output.parameter.2.bias" in dump[name].slots and not dump[name].note
     else:

@@ -25,7 +25,7 @@ use crate::report::baseline::{CalibrationReport, TrialEntry};
 
 /// Derive bounds from runs of one commit: exact where the runs are bit-equal, else twice their largest spread.
 ///
-/// Each RUN is a dump, a file of scalars or a baseline, or several of them with commas: DUMP,LOSSES. Each scalar gets its own bound, module values one
+/// Each RUN is a dump, a file of scalars or a baseline, or several of these, separated by commas: DUMP,LOSSES. Each scalar gets its own bound, module values one
 /// for each kind of call. The policy is then tried: the runs have to pass it, and a run with one value moved by twice its bound has to
 /// fail.
 ///
@@ -44,7 +44,7 @@ pub(super) struct CalibrateArgs {
     #[arg(long)]
     overwrite: bool,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 

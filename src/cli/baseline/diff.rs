@@ -9,7 +9,7 @@ use super::side;
 use crate::cli::compare::pool;
 use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
-use crate::gate::Exact;
+use crate::dump::Exact;
 use crate::gate::baseline::Comparison;
 use crate::report::baseline::DiffReport;
 
@@ -30,7 +30,7 @@ pub(super) struct DiffArgs {
     #[arg(long, default_value_t = 20)]
     top: usize,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 }

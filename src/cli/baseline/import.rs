@@ -37,7 +37,7 @@ pub(super) struct ImportArgs {
     #[arg(long, value_parser = format(), value_name = "FORM")]
     from: Option<ScalarFormat>,
 
-    /// Only scalars of this name (`*` matches anything); may be given several times.
+    /// Only scalars of this name (`*` matches anything); repeatable.
     #[arg(long, value_name = "PATTERN")]
     include: Vec<String>,
 
@@ -48,7 +48,7 @@ pub(super) struct ImportArgs {
     #[command(flatten)]
     origin: Origin,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 

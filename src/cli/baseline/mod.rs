@@ -56,7 +56,7 @@ struct Origin {
     #[arg(long, value_name = "SHA")]
     commit: Option<String>,
 
-    /// Configuration pack of the run (`probe.config_check.pack`); its set-up is kept to tell drift from regressions.
+    /// Configuration pack of the run (`probe.config_check.pack`); its set-up is kept to distinguish drift from regressions.
     #[arg(long, value_name = "PACK.zip")]
     environment: Option<PathBuf>,
 }

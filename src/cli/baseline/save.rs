@@ -53,7 +53,7 @@ pub(super) struct SaveArgs {
     #[command(flatten)]
     origin: Origin,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 
@@ -97,7 +97,7 @@ pub(super) fn run(args: &SaveArgs) -> anyhow::Result<Exit> {
         said.extend(baseline.sketches.iter().map(|name| format!("{name}: sketches of every op\n")));
         said.extend(found.notes.iter().map(|note| format!("note: {note}\n")));
         if baseline.environment.is_empty() {
-            said.push_str("note: no set-up was recorded; --environment PACK.zip lets a gate tell drift from regressions\n");
+            said.push_str("note: no set-up was recorded; --environment PACK.zip lets a gate distinguish drift from regressions\n");
         }
         terminal::print(&said)?;
     }

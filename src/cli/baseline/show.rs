@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::cli::print::PrintFormat;
 use crate::cli::{Exit, terminal};
-use crate::gate::Exact;
+use crate::dump::Exact;
 use crate::gate::baseline::Baseline;
 use crate::report::baseline::ShownReport;
 
@@ -20,7 +20,7 @@ pub(super) struct ShowArgs {
     #[arg(value_name = "NAME.probe.json")]
     baseline: PathBuf,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 }

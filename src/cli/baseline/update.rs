@@ -47,7 +47,7 @@ pub(super) struct UpdateArgs {
     #[command(flatten)]
     origin: Origin,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 

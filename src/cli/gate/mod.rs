@@ -32,7 +32,7 @@ const SUMMARY: &str = "GITHUB_STEP_SUMMARY";
 /// Check a run against a baseline: did the change move the model's numbers, where, and was it the code or the environment?
 ///
 /// BASELINE and CANDIDATE are baselines (NAME.probe.json), dumps, or files of scalars by step: golden values of Megatron-LM, lines of step
-/// and loss, `TensorBoard` events, CSV, JSON Lines, `trainer_state.json`. Each may be given several times; their contents add up.
+/// and loss, `TensorBoard` events, CSV, JSON Lines, `trainer_state.json`. Each may be given several times; their contents are combined.
 ///
 /// Without a policy, every scalar has to be equal, and values are judged as by `probe compare`.
 ///
@@ -58,15 +58,15 @@ pub(super) struct GateArgs {
     #[arg(short, long, value_name = "FILE")]
     policy: Option<PathBuf>,
 
-    /// Folder for the reports, created when missing; `-` prints one report and writes none [default: probe-gate].
+    /// Folder for the reports, created if missing; `-` prints one report instead of writing files [default: probe-gate].
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// Reports to write, with commas [default: all]; `json` alone, without -o, is printed.
+    /// Comma-separated report formats [default: all]; `json` alone, without -o, is printed.
     #[arg(long, value_delimiter = ',', value_parser = format(), value_name = "FORMATS")]
     format: Option<Vec<GateFormat>>,
 
-    /// Configuration pack of the candidate's run (`probe.config_check.pack`), which tells drift from regressions.
+    /// Configuration pack of the candidate's run (`probe.config_check.pack`), which distinguishes drift from regressions.
     #[arg(long, value_name = "PACK.zip")]
     environment: Option<PathBuf>,
 
@@ -94,11 +94,11 @@ pub(super) struct GateArgs {
     #[arg(long, value_name = "DIR")]
     source_root: Option<PathBuf>,
 
-    /// List every bound of the policy that is looser than in BASE, and gate nothing: exits with 1 if there is one, else 0.
+    /// Only list the bounds of the policy that are looser than in BASE: exits with 1 if there are any, else 0.
     #[arg(long, value_name = "BASE", requires = "policy", conflicts_with = "candidate")]
     explain_policy_diff: Option<PathBuf>,
 
-    /// Threads to use [default: one for each processor].
+    /// Threads to use [default: one per processor].
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     threads: Option<u16>,
 
@@ -242,7 +242,7 @@ fn explain(base: &Path, policy: &Policy, json: bool) -> anyhow::Result<Exit> {
     terminal::print(&if json {
         CommandReport::of_growth(&grown).text()?
     } else if grown.is_empty() {
-        "no bound grew\n".to_owned()
+        "no bound is looser\n".to_owned()
     } else {
         let lines: Vec<String> = grown.iter().map(ToString::to_string).collect();
         lines.join("\n") + "\n"

@@ -1,5 +1,6 @@
 //! `probe narrow`.
 
+mod inject;
 mod rerun;
 
 use std::path::PathBuf;
@@ -25,7 +26,8 @@ use crate::report::text::{TextOptions, answer, render};
 Examples:
   probe narrow --baseline-cmd 'cd base && python train.py' --candidate-cmd 'python train.py'
   probe narrow --baseline-cmd 'python base/train.py' --candidate-cmd 'python head/train.py' --steps 0-1
-  probe narrow --baseline gpu_dump --candidate-cmd 'python train.py'")]
+  probe narrow --baseline gpu_dump --candidate-cmd 'python train.py'
+  probe narrow --inject --baseline-cmd 'python base/train.py' --candidate-cmd 'python head/train.py'")]
 pub(super) struct NarrowArgs {
     /// Shell command that runs the baseline.
     #[arg(long, value_name = "COMMAND", required_unless_present = "baseline", conflicts_with = "baseline")]
@@ -39,7 +41,7 @@ pub(super) struct NarrowArgs {
     #[arg(long, value_name = "COMMAND")]
     candidate_cmd: String,
 
-    /// Steps to look at.
+    /// Steps to compare.
     #[arg(long, default_value = "0", value_name = "STEPS")]
     steps: String,
 
@@ -47,11 +49,16 @@ pub(super) struct NarrowArgs {
     #[arg(long, value_name = "RANKS")]
     ranks: Option<String>,
 
+    /// Find faults hidden behind the first: record the candidate once with all that its ops read replaced by what the baseline recorded, so
+    /// that each op shows its own error alone, and once with the results of the ops at fault replaced, to see whether anything is left.
+    #[arg(long)]
+    inject: bool,
+
     /// Folder for the dumps, which are kept [default: a temporary one].
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
 
-    /// What is printed.
+    /// Output format.
     #[arg(long, value_enum, default_value_t)]
     format: PrintFormat,
 
@@ -74,7 +81,7 @@ pub(super) fn run(args: &NarrowArgs) -> anyhow::Result<Exit> {
     let folder = args.output.as_deref().unwrap_or(temporary.path());
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let rerun = Rerun::new(baseline, &args.candidate_cmd, args.ranks.as_deref(), folder, args.quiet);
-    let trail = rerun.narrow(&args.steps, true)?;
+    let trail = if args.inject { rerun.alone(&args.steps)? } else { rerun.narrow(&args.steps, true)? };
     drop(rerun);
     let summary = &trail.answer().summary;
     let text = match args.format {

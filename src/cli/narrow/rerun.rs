@@ -2,6 +2,7 @@
 //! tensors.
 
 use std::cell::Cell;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,7 +10,7 @@ use anyhow::{Context, bail};
 
 use crate::cli::compare::pool;
 use crate::cli::progress::Line;
-use crate::compare::{CompareOptions, Quiet, compare};
+use crate::compare::{CompareOptions, CompareRequest, Quiet, compare};
 use crate::dump::OpName;
 use crate::judge::{Finding, Rules, Summary};
 use crate::measure::Metric;
@@ -51,11 +52,11 @@ impl Place {
 
 /// Level of detail recorded in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Detail {
+pub(super) struct Detail {
     /// Its name.
-    name: &'static str,
-    level: &'static str,
-    task: &'static str,
+    pub(super) name: &'static str,
+    pub(super) level: &'static str,
+    pub(super) task: &'static str,
 }
 
 const MODULES: Detail = Detail { name: "modules", level: "module", task: "sketch" };
@@ -76,11 +77,11 @@ pub(in crate::cli) struct Stage {
     /// True if both sides are bit-identical; only checked if both were run.
     pub(in crate::cli) equal: bool,
     /// True if the fault arises in the inspected place rather than being passed in.
-    inside: bool,
+    pub(super) inside: bool,
 }
 
 impl Stage {
-    fn found(&self) -> bool {
+    pub(super) fn found(&self) -> bool {
         self.summary.first_divergence.is_some()
     }
 }
@@ -90,6 +91,8 @@ impl Stage {
 pub(in crate::cli) struct Trail {
     first: Stage,
     finer: Vec<Stage>,
+    /// Remarks beside the comparisons.
+    remarks: Vec<String>,
     /// True if the baseline was seen to change between runs.
     changes: bool,
 }
@@ -100,8 +103,11 @@ impl Trail {
         std::iter::once(&self.first).chain(&self.finer)
     }
 
-    /// Returns the finest comparison that found a fault; the first if none did.
+    /// Returns the finest comparison that found a fault; the first if none did, or if what follows is only remarked on.
     pub(in crate::cli) fn answer(&self) -> &Stage {
+        if !self.remarks.is_empty() {
+            return &self.first;
+        }
         self.stages().rev().find(|stage| stage.found()).unwrap_or(&self.first)
     }
 
@@ -126,8 +132,9 @@ impl Trail {
         if self.changes {
             lines.push("the baseline, run twice, gives different bits; differences the size of rounding were ignored".into());
         }
+        lines.extend(self.remarks.iter().cloned());
         let last = self.finer.last();
-        if self.first.found() && last.is_some_and(|last| !last.found()) {
+        if self.remarks.is_empty() && self.first.found() && last.is_some_and(|last| !last.found()) {
             lines.push(
                 "the finer comparison agrees; the previous answer stands. This can be a non-deterministic result".into(),
             );
@@ -139,8 +146,8 @@ impl Trail {
 /// Reruns both sides.
 #[derive(Debug)]
 pub(in crate::cli) struct Rerun<'a> {
-    baseline: Trusted<'a>,
-    candidate: &'a str,
+    pub(super) baseline: Trusted<'a>,
+    pub(super) candidate: &'a str,
     ranks: Option<&'a str>,
     folder: &'a Path,
     line: Line,
@@ -199,7 +206,12 @@ impl<'a> Rerun<'a> {
     }
 
     fn trail(&self, first: Stage, finer: Vec<Stage>) -> Trail {
-        Trail { first, finer, changes: self.repeats.get() == Some(false) }
+        self.remarked(first, finer, Vec::new())
+    }
+
+    /// Returns the comparisons with remarks.
+    pub(super) fn remarked(&self, first: Stage, finer: Vec<Stage>, remarks: Vec<String>) -> Trail {
+        Trail { first, finer, remarks, changes: self.repeats.get() == Some(false) }
     }
 
     /// Inspects the ops of a place; if they agree, or only receive bad inputs, all ops of its step: the cause of a bad module may
@@ -224,17 +236,22 @@ impl<'a> Rerun<'a> {
             Trusted::Command(_) => 2,
             Trusted::Dump(_) => 1,
         };
+        self.expect_runs(sides * stages);
+    }
+
+    /// Announces runs.
+    pub(super) fn expect_runs(&self, runs: usize) {
         let (begun, most) = self.runs.get();
-        self.runs.set((begun, most + sides * stages));
+        self.runs.set((begun, most + runs));
     }
 
     /// Records both sides and compares them.
     fn stage(&self, detail: Detail, place: Place) -> anyhow::Result<Stage> {
         let baseline = match self.baseline {
-            Trusted::Command(command) => self.record(detail, &place, "baseline", command)?,
+            Trusted::Command(command) => self.record(detail, &place, "baseline", command, &[])?,
             Trusted::Dump(dump) => dump.to_path_buf(),
         };
-        let candidate = self.record(detail, &place, "candidate", self.candidate)?;
+        let candidate = self.record(detail, &place, "candidate", self.candidate, &[])?;
         let mut summary = self.compared(&place, &baseline, &candidate, Rules::default())?;
         let (mut equal, mut inside) = (false, true);
         // Two runs on one machine are bit-identical, unless the program itself varies: the first op that turns equal bits into different ones is
@@ -263,13 +280,13 @@ impl<'a> Rerun<'a> {
         }
         let (begun, most) = self.runs.get();
         self.runs.set((begun, most + 1));
-        let again = self.record(detail, place, "baseline_again", command)?;
+        let again = self.record(detail, place, "baseline_again", command, &[])?;
         let repeats = self.compared(place, before, &again, exact()?)?.first_divergence.is_none();
         self.repeats.set(Some(repeats));
         Ok(repeats)
     }
 
-    fn compared(
+    pub(super) fn compared(
         &self,
         place: &Place,
         baseline: &Path,
@@ -278,18 +295,28 @@ impl<'a> Rerun<'a> {
     ) -> anyhow::Result<Summary> {
         let given = matches!(self.baseline, Trusted::Dump(_));
         let options = CompareOptions {
-            steps: place.steps.parse().with_context(|| format!("steps {}", place.steps))?,
+            request: CompareRequest {
+                steps: Some(place.steps.parse().with_context(|| format!("steps {}", place.steps))?),
+                // A given dump may hold more kinds of op, and a different task.
+                any_level: given,
+                any_task: given,
+                ..CompareRequest::default()
+            },
             rules,
-            // A given dump may hold more kinds of op, and a different task.
-            any_level: given,
-            any_task: given,
             ..CompareOptions::default()
         };
         Ok(pool(None)?.install(|| compare(baseline, candidate, &options, &Quiet, &mut |_| Ok(())))?)
     }
 
-    /// Runs a user command under `probe capture`. Its output is shown only if it fails.
-    fn record(&self, detail: Detail, place: &Place, side: &str, command: &str) -> anyhow::Result<PathBuf> {
+    /// Runs a user command under `probe capture`, with `more` options. Its output is shown only if it fails.
+    pub(super) fn record(
+        &self,
+        detail: Detail,
+        place: &Place,
+        side: &str,
+        command: &str,
+        more: &[OsString],
+    ) -> anyhow::Result<PathBuf> {
         let (begun, most) = self.runs.get();
         self.runs.set((begun + 1, most));
         let inside = place.module.as_deref().map_or_else(String::new, |module| format!(" of {module}"));
@@ -310,7 +337,7 @@ impl<'a> Rerun<'a> {
         if let Some(module) = &place.module {
             probe.args(["--include", module]);
         }
-        probe.arg("-o").arg(&dump).args(["--", "sh", "-c", command]);
+        probe.args(more).arg("-o").arg(&dump).args(["--", "sh", "-c", command]);
         let output = probe.stdin(Stdio::null()).output();
         let output = output.with_context(|| format!("cannot run {command:?}"))?;
         if !output.status.success() {

@@ -82,7 +82,7 @@ fn a_piece_that_lies_or_leaves_a_gap_ends_its_file_and_no_other() {
     files.receive(chunk(&first, &whole[..100], None, false)).unwrap();
     files.receive(chunk(&second, &whole[..100], None, false)).unwrap();
     let lie = Chunk { data: None, ..chunk(&first, &[], None, false) };
-    assert_eq!(files.receive(lie).unwrap(), Fate::Refused("has fewer bytes than it says".into()));
+    assert_eq!(files.receive(lie).unwrap(), Fate::Refused("has fewer bytes than its header states".into()));
     // Later data would end up at the wrong offset.
     assert_eq!(files.receive(chunk(&first, &whole[200..], None, true)).unwrap(), Fate::Ignored);
     let gap = files.receive(chunk(&second, &whole[101..], Some(101), true)).unwrap();

@@ -10,8 +10,8 @@ use crate::{
     TensorFacts,
 };
 use probe_dump::{
-    Checksum, Content, DType, Dump, Level, Observation, PartKey, Rank, SeenAs, SketchVersion, Slot, Task,
-    TensorRecord, Value,
+    Checksum, Content, DType, Dump, Framework, Level, Observation, PartKey, Rank, SeenAs, SketchVersion,
+    Slot, Task, TensorRecord, Value,
 };
 use probe_measure as measure;
 
@@ -47,6 +47,9 @@ impl NativeSink {
         if !self.described {
             self.manifest.task = task_of(rank.task);
             self.manifest.level = level_of(&rank.level);
+            if rank.framework != Framework::default() {
+                self.manifest.framework.name = rank.framework.name().into();
+            }
             self.described = true;
         }
         let number = rank.key.rank.number();

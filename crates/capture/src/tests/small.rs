@@ -13,6 +13,7 @@ use crate::{CaptureTask, DumpWriter, SlotValue, TensorFacts};
 use probe_dump::native::{OPS, rank_folder};
 use probe_dump::{ALL_DTYPES, Content, DType, SlotSide, Task, TensorRef, contiguous_strides};
 use probe_files::map::FileAccess;
+use probe_files::seal;
 use probe_measure::observe;
 use probe_read::open;
 
@@ -139,6 +140,11 @@ fn damage_to_a_small_tensor_is_seen_and_names_the_table() {
     let mut table = fs::read(&path).unwrap();
     let at = table.windows(bytes.len()).position(|window| window == bytes).unwrap();
     table[at + 17] ^= 4;
+    // A table without a seal, as of an earlier version: neither its key nor its value is known.
+    for word in [seal::KEY, "xxh3_128:"] {
+        let at = table.windows(word.len()).rposition(|window| window == word.as_bytes()).unwrap();
+        table[at] = b'-';
+    }
     fs::write(&path, table).unwrap();
     let rank = read_only_part(&root);
     let key = rank.ops[0].slots[0].value.tensor().unwrap().data.clone().unwrap();

@@ -342,6 +342,7 @@ mod tests {
     fn part(rank: u32, ops: Vec<Op>) -> RankFacts {
         RankFacts::of(&Rank {
             key: PartKey { step: 3, rank: RankId::Rank(rank), label: "".into() },
+            framework: probe_dump::Framework::default(),
             task: Task::Statistics,
             level: "mix".into(),
             ops,

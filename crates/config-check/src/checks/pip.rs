@@ -15,6 +15,12 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Pip, b: &Pip) {
     for name in names {
         match (a.get(name), b.get(name)) {
             (Some(a), Some(b)) => both(rows, name, a, b),
+            (Some(x), None) if is_other_framework(name, &a, &b) => {
+                rows.push(name, Some(shown(x)), None, other_framework());
+            }
+            (None, Some(y)) if is_other_framework(name, &b, &a) => {
+                rows.push(name, None, Some(shown(y)), other_framework());
+            }
             (Some(a), None) => one(rows, name, Some(shown(a)), None),
             (None, Some(b)) => one(rows, name, None, Some(shown(b))),
             (None, None) => {}
@@ -24,6 +30,26 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Pip, b: &Pip) {
     for (is_baseline, side) in [(true, &a), (false, &b)] {
         torch_npu(rows, is_baseline, side);
     }
+}
+
+/// Returns true if a package belongs to the framework of its side alone, and the other side has the other framework.
+fn is_other_framework(
+    name: &str,
+    own: &BTreeMap<String, &Package>,
+    other: &BTreeMap<String, &Package>,
+) -> bool {
+    let alone = |framework: &str, side: &BTreeMap<String, &Package>, lacking: &BTreeMap<String, &Package>| {
+        side.contains_key(framework) && !lacking.contains_key(framework)
+    };
+    match name {
+        "mindspore" => alone("mindspore", own, other) && other.contains_key("torch"),
+        "torch" | "torch-npu" => alone("mindspore", other, own) && own.contains_key("torch"),
+        _ => false,
+    }
+}
+
+fn other_framework() -> Ruling {
+    Ruling::new(Verdict::Expected, "one side runs PyTorch, the other MindSpore")
 }
 
 /// Returns packages by normalised name; of several copies the first is the one imported.

@@ -17,7 +17,7 @@ pub(super) const NORMALISED: &str = "the same value in a different form";
 pub(super) const HIDDEN: &str = "masked on both sides, so it was not compared";
 
 /// Settings of one side.
-struct Side {
+struct SideSettings {
     values: HashMap<String, Setting>,
     kind: Option<DeviceKind>,
 }
@@ -27,8 +27,8 @@ pub(super) fn compare(rows: &mut Rows<'_>, a: Vec<(String, Setting)>, b: Vec<(St
     let order: Vec<String> = a.iter().chain(&b).map(|(key, _)| key.clone()).collect();
     let pair = rows.pair();
     let sides = [
-        Side { values: a.into_iter().collect(), kind: pair.baseline },
-        Side { values: b.into_iter().collect(), kind: pair.candidate },
+        SideSettings { values: a.into_iter().collect(), kind: pair.baseline },
+        SideSettings { values: b.into_iter().collect(), kind: pair.candidate },
     ];
     let meaning = rows.expectations().default_of(rows.part()).meaning;
     let mut done: HashSet<String> = HashSet::new();
@@ -69,7 +69,7 @@ pub(super) fn value_row(
 }
 
 /// Adds a row for a setting with an entry in the table.
-fn known(rows: &mut Rows<'_>, setting: &KnownSetting, sides: &[Side; 2]) {
+fn known(rows: &mut Rows<'_>, setting: &KnownSetting, sides: &[SideSettings; 2]) {
     // The first of its names that the side has; on a GPU that is rarely the NPU name.
     let used = sides.each_ref().map(|side| setting.keys().find(|key| side.values.contains_key(*key)));
     let key = setting.label(used);
@@ -92,7 +92,7 @@ fn known(rows: &mut Rows<'_>, setting: &KnownSetting, sides: &[Side; 2]) {
 fn decide(
     rows: &Rows<'_>,
     setting: &KnownSetting,
-    sides: &[Side; 2],
+    sides: &[SideSettings; 2],
     [a, b]: [Option<&Setting>; 2],
 ) -> Ruling {
     if let Some(ruling) = setting.judged(rows.pair(), a, b) {

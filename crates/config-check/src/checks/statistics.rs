@@ -56,6 +56,17 @@ impl Statistics {
         None
     }
 
+    /// Returns true if all agrees but the mean, which one side cut to an integer: msprobe measures integers of MindSpore so.
+    pub(super) fn differs_by_cut_mean(&self, other: &Self, ulps: f64) -> bool {
+        let (Some(x), Some(y)) = (self.mean, other.mean) else { return false };
+        let whole = |value: f64| value.fract().abs().to_bits() == 0;
+        let integers = [self.min, self.max, other.min, other.max].into_iter().flatten().all(whole);
+        let cut = |exact: f64, cut: f64| whole(cut) && !whole(exact) && exact.trunc().total_cmp(&cut).is_eq();
+        integers
+            && (cut(x, y) || cut(y, x))
+            && self.difference(&Self { mean: self.mean, ..*other }, ulps).is_none()
+    }
+
     /// Returns true if any of the numbers is NaN.
     pub(super) fn has_nan(&self) -> bool {
         self.nan.is_some_and(|count| count > 0)

@@ -9,6 +9,7 @@ use crate::expectations::{Expectations, Limits, Ruling};
 use crate::pack::{Weight, WeightStep, Weights};
 use crate::part::Verdict;
 use crate::value;
+use probe_dump::torch_parameter;
 
 /// Number of lanes in a sketch.
 const LANES: usize = 256;
@@ -23,10 +24,10 @@ const NUDGE: f64 = 0.1;
 pub(super) fn start_apart(expectations: &Expectations, a: &Weights, b: &Weights) -> bool {
     let steps = a.steps.iter().find_map(|x| Some((x, b.steps.iter().find(|y| y.step == x.step)?)));
     steps.is_some_and(|(x, y)| {
-        let bare = |weight: &Weight| bare_name(expectations, &weight.name);
-        let other: HashMap<String, &Weight> = y.tensors.iter().map(|weight| (bare(weight), weight)).collect();
-        x.tensors.iter().any(|weight| {
-            let other = other.get(&bare(weight));
+        let Names { a, b, .. } = Names::of(expectations, &x.tensors, &y.tensors);
+        let other: HashMap<String, &Weight> = b.into_iter().zip(&y.tensors).collect();
+        x.tensors.iter().zip(a).any(|(weight, name)| {
+            let other = other.get(&name);
             other.is_some_and(|other| Relation::of(weight, other, false, expectations.limits()).differs())
         })
     })
@@ -87,9 +88,8 @@ fn of_step(
     moment: Moment,
     since: &mut HashMap<String, u64>,
 ) {
-    let bare = |weight: &Weight| bare_name(rows.expectations(), &weight.name);
-    let names_a: Vec<String> = a.tensors.iter().map(bare).collect();
-    let names_b: Vec<String> = b.tensors.iter().map(bare).collect();
+    let names = Names::of(rows.expectations(), &a.tensors, &b.tensors);
+    let (names_a, names_b) = (&names.a, &names.b);
     let index: HashMap<&str, &Weight> = names_b.iter().map(|name| &**name).zip(&b.tensors).collect();
     let known: HashSet<&str> = names_a.iter().map(|name| &**name).collect();
     let mut alone_b: Vec<(&String, &Weight)> =
@@ -131,11 +131,44 @@ fn of_step(
                     ruling,
                 );
             }
-            None => rows.one_sided(name, Some(describe(weight)), None),
+            None => names.one_sided(rows, name, Some(describe(weight)), None),
         }
     }
     for (name, weight) in alone_b {
-        rows.one_sided(name, None, Some(describe(weight)));
+        names.one_sided(rows, name, None, Some(describe(weight)));
+    }
+}
+
+/// Names of the tensors of both sides in common terms.
+struct Names {
+    a: Vec<String>,
+    b: Vec<String>,
+    /// One side has MindSpore's names; they were replaced by PyTorch's.
+    two_frameworks: bool,
+}
+
+impl Names {
+    fn of(expectations: &Expectations, a: &[Weight], b: &[Weight]) -> Self {
+        let is_mindspore = |side: &[Weight]| {
+            side.iter().any(|weight| matches!(torch_parameter(&weight.name), std::borrow::Cow::Owned(_)))
+        };
+        let two_frameworks = is_mindspore(a) != is_mindspore(b);
+        let names = |side: &[Weight]| {
+            let bare = side.iter().map(|weight| bare_name(expectations, &weight.name));
+            bare.map(|name| if two_frameworks { torch_parameter(&name).into_owned() } else { name }).collect()
+        };
+        Self { a: names(a), b: names(b), two_frameworks }
+    }
+
+    /// Adds a row for a tensor that one side lacks.
+    fn one_sided(&self, rows: &mut Rows<'_>, name: &str, a: Option<String>, b: Option<String>) {
+        let is_buffer = name.ends_with("running_mean") || name.ends_with("running_var");
+        if self.two_frameworks && is_buffer {
+            let why = "a parameter in MindSpore, a buffer in PyTorch, whose pack may hold parameters alone";
+            rows.push(name, a, b, Ruling::new(Verdict::Note, why));
+        } else {
+            rows.one_sided(name, a, b);
+        }
     }
 }
 
@@ -258,7 +291,7 @@ impl Relation {
             Self::OtherKind => "a parameter on one side, a buffer on the other".into(),
             Self::Shape => "different shapes".into(),
             Self::Cast { to } => format!("cast: the same values, rounded to {to} on one side"),
-            Self::Dtype => "different element types, and more than rounding apart".into(),
+            Self::Dtype => "different element types, and values that differ by more than rounding".into(),
             Self::Permuted => "permuted: the same elements in a different order".into(),
             Self::Nudged { words, .. } => format!("nudged: {words}"),
             Self::Other { words } => format!("different values: {words}"),

@@ -33,12 +33,12 @@ pub struct Batch {
 pub struct Argument {
     /// `args.0`, `kwargs.mask`, `args.1.labels.0`.
     pub path: String,
-    /// What it is: a tensor, a value, or an object.
+    /// Its kind: a tensor, a value, or an object.
     #[serde(flatten)]
     pub content: Content,
 }
 
-/// What a leaf is.
+/// Kind of a leaf.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "lowercase")]
@@ -74,7 +74,7 @@ pub struct BatchTensor {
     /// xxh3-128 of the contiguous bytes (little endian, row-major), 32 hexadecimal digits.
     #[serde(default)]
     pub hash: Option<String>,
-    /// The same of each slice along the first dimension, in order; where there are at most 65,536 of them and at least one
+    /// The same of each slice along the first dimension, in order; if there are at most 65,536 of them and at least one
     /// dimension.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<Vec<String>>,
@@ -87,11 +87,11 @@ pub struct BatchTensor {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DataFile {
-    /// What it is for: `tokenizer.json`, `vocab`, `train.bin`. Unique in the pack, without folders.
+    /// Its purpose: `tokenizer.json`, `vocab`, `train.bin`. Unique in the pack, without folders.
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// SHA-256 of the content, where it was small enough to be read.
+    /// SHA-256 of the content, if it was small enough to be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
 }

@@ -36,7 +36,7 @@ pub struct Package {
     pub name: String,
     /// Version of the copy that is first on the import path, local part included (`2.7.1+cu126`).
     pub version: String,
-    /// `__version__` of the module that was really imported, where it was imported and has one.
+    /// `__version__` of the module that was actually imported, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub imported: Option<String>,
     /// File of the imported module, for the packages that matter to numerics; the home directory as `~`.

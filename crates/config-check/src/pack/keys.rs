@@ -90,36 +90,36 @@ const FLAGS: &[Key] = &[
     key(
         "cudnn.allow_tf32",
         "bool",
-        "`torch.backends.cudnn.allow_tf32`; if a newer switch was set, whether `cudnn.conv.fp32_precision` is `tf32`",
+        "`torch.backends.cudnn.allow_tf32`; if a newer switch was set, true if `cudnn.conv.fp32_precision` is `tf32`",
     ),
     key(
         "cuda.matmul.allow_tf32",
         "bool",
-        "`torch.backends.cuda.matmul.allow_tf32`; if a newer switch was set, whether `fp32_precision` beside it is `tf32`",
+        "`torch.backends.cuda.matmul.allow_tf32`; if a newer switch was set, true if `fp32_precision` beside it is `tf32`",
     ),
     key("cuda.matmul.allow_fp16_reduced_precision_reduction", "bool", "the attribute of that name"),
     key("cuda.matmul.allow_bf16_reduced_precision_reduction", "bool", "the attribute of that name"),
     key("npu.matmul.allow_hf32", "bool", "`torch.npu.matmul.allow_hf32`; NPU only, as all keys of `npu`"),
     key("npu.conv.allow_hf32", "bool", "`torch.npu.conv.allow_hf32`"),
-    key("npu.jit_compile", "bool", "whether operators are compiled at run time"),
-    key("npu.internal_format", "bool", "whether private layouts are allowed"),
+    key("npu.jit_compile", "bool", "true if operators are compiled at run time"),
+    key("npu.internal_format", "bool", "true if private layouts are allowed"),
 ];
 
 const DATALOADER: &[Key] = &[
     key("class", "text", "class of the loader"),
     key("batch_size", "integer", "samples per batch and rank"),
-    key("shuffle", "bool", "whether the sampler draws at random"),
+    key("shuffle", "bool", "true if the sampler draws at random"),
     key("sampler", "text", "class of the sampler"),
     key("batch_sampler", "text", "class of the batch sampler"),
-    key("drop_last", "bool", "whether a last short batch is left out"),
+    key("drop_last", "bool", "true if a last short batch is left out"),
     key("num_workers", "integer", "worker processes"),
-    key("persistent_workers", "bool", "whether workers outlive an epoch"),
+    key("persistent_workers", "bool", "true if workers outlive an epoch"),
     key("worker_init_fn", "text", "name of the function; null if there is none"),
     key("worker_seed", "integer", "base seed of the workers, if it was drawn"),
     key("generator_seed", "integer", "`generator.initial_seed()`; null without its own generator"),
     key("collate_fn", "text", "name of the function"),
     key("prefetch_factor", "integer", "batches that a worker prepares ahead"),
-    key("pin_memory", "bool", "whether batches are copied to pinned memory"),
+    key("pin_memory", "bool", "true if batches are copied to pinned memory"),
     key("epoch", "integer", "last epoch given to `set_epoch`; null if it was never called"),
     key("dataset", "text", "class of the dataset"),
     key("samples", "integer", "length of the dataset, if it has one"),
@@ -137,7 +137,7 @@ const SCALER: &[Key] = &[
 ];
 
 const DISTRIBUTED: &[Key] = &[
-    key("initialized", "bool", "whether a process group exists"),
+    key("initialized", "bool", "true if a process group exists"),
     key("backend", "text", "`torch.distributed.get_backend()`"),
     key("world_size", "integer", "processes"),
     key("groups.tensor", "integer", "size of the tensor-parallel group"),
@@ -161,7 +161,7 @@ const DISTRIBUTED: &[Key] = &[
 
 const SOURCE: &[Key] = &[
     key("git.commit", "text", "commit of the repository of the entry script"),
-    key("git.dirty", "bool", "whether files differ from that commit"),
+    key("git.dirty", "bool", "true if files differ from that commit"),
     key("git.diff_sha256", "text", "SHA-256 of `git diff HEAD`"),
     key("git.changed", "list of texts", "names of changed files, relative to the repository, at most 200"),
     key("entry.name", "text", "name of the entry script, without folders"),

@@ -24,14 +24,14 @@ pub struct Manifest {
     pub format: String,
     /// Version of the format: 1.
     pub version: u32,
-    /// What wrote the pack.
+    /// Program that wrote the pack.
     pub tool: Tool,
     /// When, in UTC: `2026-11-21T15:27:00Z`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
     /// The accelerator the run used.
     pub device: Device,
-    /// Number of processes of the run; 1 where it is not distributed.
+    /// Number of processes of the run; 1 if it is not distributed.
     pub world_size: u32,
     /// Ranks whose parts are in this pack, ascending.
     pub ranks: Vec<u32>,
@@ -58,7 +58,7 @@ pub struct Tool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Device {
-    /// What the model ran on, never guessed from names.
+    /// Device of the model, never guessed from names.
     pub kind: DeviceKind,
     /// Product names, each once.
     #[serde(default)]
@@ -92,7 +92,7 @@ impl DeviceKind {
     }
 }
 
-/// What the content of a member must be.
+/// Required content of a member.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberDigest {

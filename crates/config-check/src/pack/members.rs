@@ -43,8 +43,7 @@ impl Members {
     pub(super) fn from_source(source: Source) -> Result<Self, ReadError> {
         let head = source.section(0..source.len().min(4), "the first bytes")?;
         if !SIGNATURES.contains(&head.bytes()) {
-            let message =
-                "is not a zip file, as a configuration pack is; give the pack that the training script wrote";
+            let message = "is not a zip file; give the configuration pack that the training script wrote";
             return Err(ReadError::format(source.path(), message));
         }
         Ok(Self::of(Zipped::open(source, MAX_PACK_MEMBERS)?))

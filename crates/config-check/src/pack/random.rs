@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Random {
-    /// Seed of each generator where it can be asked, by the names of [`Mark::generators`]: `torch.initial_seed()` and the
+    /// Seed of each generator that can be queried, by the names of [`Mark::generators`]: `torch.initial_seed()` and the
     /// last value given to a seed call.
     #[serde(default)]
     pub seeds: BTreeMap<String, Option<u64>>,
@@ -18,7 +18,7 @@ pub struct Random {
     /// The moments, in order of time.
     #[serde(default)]
     pub marks: Vec<Mark>,
-    /// Whether parameters were drawn by a generator of the device (built on the device, not on the host and moved).
+    /// True if parameters were drawn by a generator of the device (built on the device, not on the host and moved).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_init: Option<bool>,
 }
@@ -29,7 +29,7 @@ pub struct Random {
 pub struct SeedCall {
     /// Full name: `torch.manual_seed`, `numpy.random.seed`, `random.seed`.
     pub function: String,
-    /// The seed; null where none was given or it is not a number.
+    /// The seed; null if none was given or it is not a number.
     #[serde(default)]
     pub value: Option<i64>,
     /// Calls of this place with this value.
@@ -63,7 +63,7 @@ pub struct GeneratorState {
     /// and the position as 8 little-endian bytes; torch: of `get_state()`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// Numbers drawn since the seed was set, where the generator can tell: 32-bit words for Mersenne twisters.
+    /// Numbers drawn since the seed was set, if the generator counts them: 32-bit words for Mersenne twisters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub draws: Option<u64>,
     /// Nothing seeded it and nothing was drawn from it, so that its state is the chance of its start.

@@ -42,18 +42,18 @@ pub struct Module {
 pub struct Declared {
     /// Full name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: TensorKind,
     /// Element type as torch names it.
     pub dtype: String,
     /// Sizes of the dimensions; of a sharded tensor those of the whole.
     pub shape: Vec<u64>,
-    /// Whether autograd works out its gradient.
+    /// True if autograd computes its gradient.
     #[serde(default)]
     pub requires_grad: bool,
 }
 
-/// What a tensor of a model is.
+/// Kind of a tensor of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -102,7 +102,7 @@ pub struct WeightStep {
 pub struct Weight {
     /// Full name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     #[serde(default)]
     pub kind: Option<TensorKind>,
     /// Element type as torch names it.
@@ -184,9 +184,9 @@ mod number {
                 "NaN" => Ok(Some(f64::NAN)),
                 "Infinity" => Ok(Some(f64::INFINITY)),
                 "-Infinity" => Ok(Some(f64::NEG_INFINITY)),
-                _ => Err(serde::de::Error::custom("a number, NaN, Infinity or -Infinity is expected")),
+                _ => Err(serde::de::Error::custom("expected a number, NaN, Infinity or -Infinity")),
             },
-            _ => Err(serde::de::Error::custom("a number is expected")),
+            _ => Err(serde::de::Error::custom("expected a number")),
         }
     }
 }

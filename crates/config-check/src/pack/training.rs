@@ -18,10 +18,10 @@ pub struct Optimizer {
     /// by `, ` in alphabetical order.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub state_dtypes: BTreeMap<String, String>,
-    /// Calls that clip gradients. An empty list says that none was made; absent where they were not watched.
+    /// Calls that clip gradients. An empty list means that none was made; absent if they were not observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clipping: Option<Vec<Clip>>,
-    /// Calls of `backward` and of `optimizer.step`; absent where they were not watched.
+    /// Calls of `backward` and of `optimizer.step`; absent if they were not observed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accumulation: Option<Vec<Accumulated>>,
     /// Parameters that this optimizer or another one of the program trains, and that are not of the packed model.
@@ -54,7 +54,7 @@ pub struct Clip {
     pub norm_type: Option<super::setting::Setting>,
 }
 
-/// What happened between one forward call and the next.
+/// Events between one forward call and the next.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Accumulated {
@@ -72,7 +72,7 @@ pub struct Accumulated {
 pub struct Schedule {
     /// Name of the class without its Python module: `CosineAnnealingLR`.
     pub class: String,
-    /// Its `state_dict()`, as far as it is numbers, texts, bools and lists of them.
+    /// The numbers, texts, bools and lists of these in its `state_dict()`.
     #[serde(default, skip_serializing_if = "Record::is_empty")]
     pub state: Record,
     /// Learning rates that a clone gives for the first steps, one list a step, one number a parameter group.

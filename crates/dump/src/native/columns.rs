@@ -99,8 +99,8 @@ columns! {
     DType "dtype" Text Maybe "Element type as the framework prints it";
     Shape "shape" Text Maybe "Sizes, as a JSON list";
     Strides "strides" Text Maybe "Steps in elements, as a JSON list";
-    Device "device" Text Maybe "Where the tensor was";
-    RequiresGrad "requires_grad" Flag Maybe "Whether autograd tracked it";
+    Device "device" Text Maybe "Device of the tensor";
+    RequiresGrad "requires_grad" Flag Maybe "True if autograd tracked it";
     Placement "placement" Text Maybe "Placement of a distributed tensor";
     TensorNote "tensor_note" Text Maybe "Remark on the tensor";
     Elements "elements" Count Maybe "Number of elements measured";
@@ -113,7 +113,7 @@ columns! {
     Max "max" Real Maybe "Largest finite element; bool: 0 or 1";
     Mean "mean" Real Maybe "Mean of the finite elements that are not sentinels";
     Norm "norm" Real Maybe "Euclidean norm of the finite elements that are not sentinels";
-    SumError "sum_error" Real Maybe "How far mean, norm and sketch may be off, relative to the norm; empty where they were summed in binary64";
+    SumError "sum_error" Real Maybe "Bound on the error of mean, norm and sketch, relative to the norm; empty if they were summed in binary64";
     MinInteger "min_integer" Signed Maybe "Exact `min` of integers; for uint64 the same 64 bits, unsigned";
     MaxInteger "max_integer" Signed Maybe "Exact `max` of integers; for uint64 the same 64 bits, unsigned";
     MinAt "min_at" Count Maybe "Row-major index of the first element that is `min`";
@@ -126,7 +126,7 @@ columns! {
     Offset "offset" Count Maybe "First byte of the data in the shard's file";
     Bytes "bytes" Count Maybe "Bytes of the data";
     Data "data" Data Maybe "Elements of a tensor below 2 KiB, instead of a sketch: row-major, little endian";
-    Identity "identity" Count Maybe "Equal where the same tensor was seen: same memory, not written to in between";
+    Identity "identity" Count Maybe "Equal for rows of the same tensor: same memory, not written to in between";
 }
 
 /// Returns the schema of the slot table.

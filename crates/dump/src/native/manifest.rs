@@ -22,7 +22,7 @@ pub struct Software {
     pub version: String,
 }
 
-/// What the run computed on.
+/// Device of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Device {
@@ -36,7 +36,7 @@ pub struct Device {
     pub count: u32,
 }
 
-/// What was recorded of tensors.
+/// Kind of data recorded for tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -108,12 +108,12 @@ pub struct RunManifest {
     pub format: String,
     /// Version of the format; readers refuse versions above the one they know.
     pub format_version: u32,
-    /// What wrote the dump.
+    /// Program that wrote the dump.
     pub tool: Software,
     /// The framework that was recorded.
     #[serde(default)]
     pub framework: Software,
-    /// What it computed on.
+    /// Device of the run.
     #[serde(default)]
     pub device: Device,
     /// Processes of the run; 1 when it is not distributed.
@@ -127,7 +127,7 @@ pub struct RunManifest {
     pub run: String,
     /// Which ops were recorded.
     pub level: CaptureLevel,
-    /// What was recorded of tensors.
+    /// Kind of data recorded for tensors.
     pub task: CaptureTask,
     /// Version of the function that made the sketches; sketches of two versions are not compared.
     pub sketch_version: u32,

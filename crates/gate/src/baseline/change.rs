@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::{Baseline, BoundaryValue};
-use crate::number::Exact;
+use probe_dump::Exact;
 
 /// Maximum number of changes that an update records in the file; nobody reads more.
 const KEPT: usize = 50;
@@ -15,13 +15,13 @@ const KEPT: usize = 50;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Moved {
-    /// What: the name of a scalar, or of an op and its slot.
+    /// The name of a scalar, or of an op and its slot.
     pub name: String,
     /// Where it moved most: `step 3`, `step 0 rank 1`; and in how many places it moved.
     pub place: String,
-    /// The old value there, or its norm; absent where there was none.
+    /// The old value there, or its norm; absent if there was none.
     pub old: Option<Exact>,
-    /// The new value there, or its norm; absent where there is none.
+    /// The new value there, or its norm; absent if there is none.
     pub new: Option<Exact>,
 }
 

@@ -59,21 +59,21 @@ pub struct Baseline {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
-    /// What was done: `import`, `save`, `update`.
+    /// The action: `import`, `save`, `update`.
     pub action: String,
     /// Who did it.
     pub by: String,
     /// Why.
     pub reason: String,
-    /// The commit that the run was made from; absent where it is not known.
+    /// The commit of the run; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
     /// Names of the files that the numbers come from.
     pub from: Vec<String>,
-    /// Why NaN and infinities were recorded; absent where there are none, or nobody was asked.
+    /// Reason for recording NaN and infinities; absent if there are none or no reason was required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nonfinite: Option<String>,
-    /// What an update moved: the largest changes, of each scalar and module one.
+    /// Changes made by an update: the largest one of each scalar and module.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changes: Vec<Moved>,
 }
@@ -95,10 +95,10 @@ struct File {
     /// Who recorded and changed it, and why.
     provenance: Vec<Provenance>,
     /// Values by name and step.
-    scalars: BTreeMap<String, BTreeMap<String, super::number::Exact>>,
-    /// What module calls handed on: for each step and rank a list of lines.
+    scalars: BTreeMap<String, BTreeMap<String, probe_dump::Exact>>,
+    /// Values that module calls returned: a list of lines for each step and rank.
     values: Vec<ValuePart>,
-    /// File of the sketches of every op; null where there is none.
+    /// File of the sketches of every op; null if there is none.
     sketches: Option<String>,
 }
 
@@ -148,7 +148,7 @@ impl Baseline {
         let file: File = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         let mut scalars = Scalars::new();
         for (name, values) in file.scalars {
-            let step = |(step, value): (String, super::number::Exact)| match step.parse::<u64>() {
+            let step = |(step, value): (String, probe_dump::Exact)| match step.parse::<u64>() {
                 Ok(number) if number.to_string() == step => Ok((number, value.0)),
                 _ => Err(format!("scalar {name:?}: {step:?} is not a step")),
             };
@@ -208,7 +208,7 @@ impl Baseline {
     pub fn nonfinite(&self) -> Vec<String> {
         let scalars = self.scalars.iter().flat_map(|(name, series)| {
             let wrong = series.iter().filter(|(_, value)| !value.is_finite());
-            wrong.map(move |(step, value)| format!("{name} step {step}: {}", super::number::Exact(*value)))
+            wrong.map(move |(step, value)| format!("{name} step {step}: {}", probe_dump::Exact(*value)))
         });
         let values = self.parts.iter().flat_map(|part| {
             let wrong = part.values.iter().filter(|value| value.holds_nonfinite());

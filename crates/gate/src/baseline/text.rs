@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{Baseline, FORMAT, FORMAT_VERSION};
-use crate::number::Exact;
+use probe_dump::Exact;
 
 impl Baseline {
     /// Returns the text of the file.

@@ -6,7 +6,7 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::ser::SerializeSeq as _;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::number::Exact;
+use probe_dump::Exact;
 use probe_files::limits;
 
 /// Values of one step of one rank, in the order of execution.
@@ -14,7 +14,7 @@ use probe_files::limits;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ValuePart {
-    /// Whether hashes were recorded to prove equality of bits: then hashes that differ are a difference, whatever the statistics say.
+    /// True if hashes were recorded to prove equality of bits. Hashes that differ are then a difference, whatever the statistics say.
     #[serde(default)]
     pub exact: bool,
     /// Iteration.

@@ -12,7 +12,7 @@ use crate::GateError;
 use crate::baseline::{BoundaryValue, ValuePart};
 use crate::cases::is_boundary;
 use crate::import::Scalars;
-use crate::side::{Side, Values};
+use crate::side::{SideContent, Values};
 use crate::values as lines;
 use probe_compare::{CompareOptions, PartReport, Progress, compare_dumps};
 use probe_dump::{Dump, NumberSet, OpKind, OpName, Phase};
@@ -40,7 +40,7 @@ impl Run {
     /// # Errors
     /// [`GateError`] when any of them cannot be read.
     pub fn open(paths: &[PathBuf], access: FileAccess) -> Result<Self, GateError> {
-        let mut side = Side::open(paths, None, access)?;
+        let mut side = SideContent::open(paths, None, access)?;
         let everything = NumberSet::default();
         let parts = side.lines(&everything, &everything);
         if let Some(entry) = side.incomplete.first() {

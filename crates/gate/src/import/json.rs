@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{COUNTERS, Found, STEP_NAMES, ScalarFormat, number, step, whole};
+use super::{COUNTERS, ReadScalars, STEP_NAMES, ScalarFormat, number, step, whole};
 use probe_files::limits;
 use probe_read::msprobe::with_quoted_numbers;
 
@@ -34,8 +34,8 @@ pub(super) fn as_number(value: &Value) -> Option<f64> {
     }
 }
 
-pub(super) fn lines(text: &str) -> Result<Found, String> {
-    let mut found = Found::default();
+pub(super) fn lines(text: &str) -> Result<ReadScalars, String> {
+    let mut found = ReadScalars::default();
     let mut without = 0_u64;
     let mut add = |place: String, object: &Map<String, Value>| -> Result<(), String> {
         let Some(at) = step_of(object) else {

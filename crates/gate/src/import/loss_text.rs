@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::{Found, STEP_NAMES, number, step};
+use super::{ReadScalars, STEP_NAMES, number, step};
 
 /// Name of the only scalar if no comment names it.
 const NAME: &str = "loss";
@@ -15,8 +15,8 @@ pub(super) fn is_one(bytes: &[u8]) -> bool {
     lines.next().is_some_and(|line| row(line).is_some())
 }
 
-pub(super) fn scalars(text: &str) -> Result<Found, String> {
-    let mut found = Found::default();
+pub(super) fn scalars(text: &str) -> Result<ReadScalars, String> {
+    let mut found = ReadScalars::default();
     let mut names: Option<Vec<&str>> = None;
     let mut begun = false;
     for (index, line) in text.lines().enumerate() {

@@ -6,13 +6,13 @@
 use serde_json::Value;
 
 use super::json::{as_number, value};
-use super::{Found, step};
+use super::{ReadScalars, step};
 
-pub(super) fn scalars(text: &str) -> Result<Found, String> {
+pub(super) fn scalars(text: &str) -> Result<ReadScalars, String> {
     let Value::Object(metrics) = value(text.as_bytes())? else {
         return Err("expected an object with one key per metric".into());
     };
-    let mut found = Found::default();
+    let mut found = ReadScalars::default();
     for (name, metric) in &metrics {
         let wrong = |what: &str| format!("metric {name:?}: {what}");
         let number = |key: &str| metric.get(key).and_then(Value::as_u64);
@@ -41,7 +41,7 @@ pub(super) fn scalars(text: &str) -> Result<Found, String> {
     Ok(found)
 }
 
-fn add(found: &mut Found, name: &str, step: u64, value: &Value) -> Result<(), String> {
+fn add(found: &mut ReadScalars, name: &str, step: u64, value: &Value) -> Result<(), String> {
     match value {
         // Explicitly no value at this step.
         Value::Null => Ok(()),

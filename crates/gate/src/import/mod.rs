@@ -106,14 +106,14 @@ pub struct Imported {
 
 /// Result of the reader of one format.
 #[derive(Debug, Default)]
-struct Found {
+struct ReadScalars {
     scalars: Scalars,
     notes: Vec<String>,
     /// Number of values that replaced another one of the same step.
     replaced: u64,
 }
 
-impl Found {
+impl ReadScalars {
     /// Adds a value; a later value of the same step replaces the earlier one.
     fn add(&mut self, name: &str, step: u64, value: f64) {
         let series = match self.scalars.get_mut(name) {
@@ -154,9 +154,9 @@ pub fn import_bytes(path: &Path, bytes: &[u8], format: Option<ScalarFormat>) -> 
     finished(path, format, read(path, bytes, format)?)
 }
 
-fn read(path: &Path, bytes: &[u8], format: ScalarFormat) -> Result<Found, ReadError> {
+fn read(path: &Path, bytes: &[u8], format: ScalarFormat) -> Result<ReadScalars, ReadError> {
     if format == ScalarFormat::TensorBoard {
-        let mut found = Found::default();
+        let mut found = ReadScalars::default();
         tensorboard::events(path, bytes, &mut found)?;
         return Ok(found);
     }
@@ -173,13 +173,13 @@ fn read(path: &Path, bytes: &[u8], format: ScalarFormat) -> Result<Found, ReadEr
         ScalarFormat::Csv => table::scalars(text),
         ScalarFormat::JsonLines => json::lines(text),
         ScalarFormat::TrainerState => trainer_state::scalars(text),
-        ScalarFormat::TensorBoard => Ok(Found::default()),
+        ScalarFormat::TensorBoard => Ok(ReadScalars::default()),
     };
     found.map_err(|message| ReadError::format(path, message))
 }
 
-fn finished(path: &Path, format: ScalarFormat, found: Found) -> Result<Imported, ReadError> {
-    let Found { mut scalars, mut notes, replaced } = found;
+fn finished(path: &Path, format: ScalarFormat, found: ReadScalars) -> Result<Imported, ReadError> {
+    let ReadScalars { mut scalars, mut notes, replaced } = found;
     scalars.retain(|_, series| !series.is_empty());
     if scalars.is_empty() {
         return Err(ReadError::format(path, format!("contains no scalar (read as {})", format.words())));

@@ -1,6 +1,6 @@
 //! Tables with a header: a column of steps, and one column per scalar.
 
-use super::{COUNTERS, Found, STEP_NAMES, number, step};
+use super::{COUNTERS, ReadScalars, STEP_NAMES, number, step};
 
 /// Candidate separators; the first one found in the header wins.
 const SEPARATORS: [u8; 3] = [b'\t', b';', b','];
@@ -15,7 +15,7 @@ pub(super) fn is_one(bytes: &[u8]) -> bool {
     })
 }
 
-pub(super) fn scalars(text: &str) -> Result<Found, String> {
+pub(super) fn scalars(text: &str) -> Result<ReadScalars, String> {
     let header = text.lines().next().unwrap_or_default();
     let separator = SEPARATORS.into_iter().find(|&byte| header.as_bytes().contains(&byte)).unwrap_or(b',');
     let mut reader =
@@ -26,7 +26,7 @@ pub(super) fn scalars(text: &str) -> Result<Found, String> {
     let plain_names: Vec<&str> = names.iter().map(|name| plain(name)).collect();
     let steps = step_column(&plain_names)
         .ok_or_else(|| format!("line 1: no step column; name one {}", STEP_NAMES[..4].join(", ")))?;
-    let mut found = Found::default();
+    let mut found = ReadScalars::default();
     // The first non-numeric cell of each column; such a column is not a scalar, unless other cells of it are numbers.
     let mut texts: Vec<Option<(u64, String)>> = vec![None; names.len()];
     for row in reader.records() {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 
-use super::{Found, content};
+use super::{ReadScalars, content};
 use probe_files::limits;
 use probe_read::ReadError;
 
@@ -20,7 +20,7 @@ const MAX_RECORD: usize = 1 << 30;
 const NAMED: usize = 5;
 
 /// Reads every event file of a folder, oldest first: file names contain the start time.
-pub(super) fn folder(path: &Path) -> Result<Found, ReadError> {
+pub(super) fn folder(path: &Path) -> Result<ReadScalars, ReadError> {
     let (files, folders) = listed(path)?;
     // Runs of one experiment, or the folders that `add_scalars` and `add_hparams` write beside a run: it is ambiguous which one
     // is meant.
@@ -43,7 +43,7 @@ pub(super) fn folder(path: &Path) -> Result<Found, ReadError> {
         };
         return Err(ReadError::usage(path, format!("no event file (*tfevents*) in this folder{hint}")));
     }
-    let mut found = Found::default();
+    let mut found = ReadScalars::default();
     if !runs.is_empty() {
         found.notes.push(format!("events in folders below it were not read: {names}"));
     }
@@ -72,7 +72,7 @@ pub(super) fn is_record(bytes: &[u8]) -> bool {
 }
 
 /// Adds the scalars of one event file. A truncated last record was still being written; everything before it counts.
-pub(super) fn events(path: &Path, bytes: &[u8], found: &mut Found) -> Result<(), ReadError> {
+pub(super) fn events(path: &Path, bytes: &[u8], found: &mut ReadScalars) -> Result<(), ReadError> {
     let wrong = |at: usize, what: &str| ReadError::format(path, format!("byte {at}: {what}"));
     let mut skipped = 0_u64;
     let mut at = 0;
@@ -116,7 +116,7 @@ pub(super) fn events(path: &Path, bytes: &[u8], found: &mut Found) -> Result<(),
 }
 
 /// Reads one message `Event`. `None` if it violates the wire format.
-fn event(data: &[u8], found: &mut Found, skipped: &mut u64) -> Option<()> {
+fn event(data: &[u8], found: &mut ReadScalars, skipped: &mut u64) -> Option<()> {
     let (mut step, mut summaries) = (0_i64, Vec::new());
     let mut fields = Fields(data);
     while let Some(field) = fields.next()? {

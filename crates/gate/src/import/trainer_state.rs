@@ -2,15 +2,15 @@
 
 use serde_json::Value;
 
-use super::Found;
+use super::ReadScalars;
 use super::json::{spread, value};
 
-pub(super) fn scalars(text: &str) -> Result<Found, String> {
+pub(super) fn scalars(text: &str) -> Result<ReadScalars, String> {
     let state = value(text.as_bytes())?;
     let Some(Value::Array(entries)) = state.get("log_history") else {
         return Err("no list \"log_history\" in it".into());
     };
-    let mut found = Found::default();
+    let mut found = ReadScalars::default();
     for (index, entry) in entries.iter().enumerate() {
         let Value::Object(entry) = entry else {
             return Err(format!("log_history {index}: expected an object"));

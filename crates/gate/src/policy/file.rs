@@ -98,7 +98,7 @@ pub(super) fn parse(text: &str, today: Date) -> Result<Policy, String> {
     }
     let scalars = numbered("scalar", file.scalar, ScalarEntry::validate)?;
     let waivers = numbered("waive", file.waive, |entry| entry.validate(today))?;
-    let values = Rules::of(file.value).map_err(|message| message.replacen("rule", "value", 1))?;
+    let values = Rules::of(file.value).map_err(|message| message.replacen("rule", "value", 1))?.as_limits();
     let patterns = |names: &[String]| -> Result<Vec<Pattern>, String> {
         names
             .iter()

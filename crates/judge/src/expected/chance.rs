@@ -2,8 +2,9 @@
 //! elements.
 
 use super::super::ops::Kind;
+use super::super::transfer;
 use super::super::transfer::{InputError, largest};
-use super::{Place, Walk, transfer};
+use super::{Place, Walk};
 use probe_measure::Evidence;
 
 /// Fraction of the explained error that may be a factor: in sound pairs of public models, at most half of

@@ -1,12 +1,15 @@
 //! Knowledge of ops by name: how error passes through them. One table covers torch functions, tensor methods,
 //! dispatcher ops, modules and fused NPU ops; an op that is not in it is [`Kind::Other`].
 
+mod signatures;
 mod table;
 
 use serde::Deserialize;
+pub(super) use signatures::{is_default, parameter};
 use table::Table;
 
 use probe_dump::{Op, OpKind};
+use probe_pair::torch_name;
 
 /// The computation of an op, as far as error is concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
@@ -38,6 +41,10 @@ pub(super) enum Kind {
     Mean,
     /// Turns absolute error into relative: exponentials, softmax.
     Exponential,
+    /// Averages the squared distance of two values.
+    Distance,
+    /// Functions of one number with a known slope: see `slope`.
+    Sloped,
     /// A power; below 1 it magnifies error as a root does.
     Power,
     /// Takes logarithms or differences of them: absolute error stays absolute.
@@ -104,7 +111,12 @@ impl Traits {
             .filter(|_| !is_module);
         let name = forward.unwrap_or(base);
         let table = Table::get();
-        let kind = if is_module { table.module(name) } else { table.function(name) };
+        let known = |name: &str| if is_module { table.module(name) } else { table.function(name) };
+        let name = match torch_name(&op.name) {
+            Some(torch) if known(name) == Kind::Other => torch,
+            _ => name,
+        };
+        let kind = known(name);
         Self {
             kind,
             chooses: table.chooses(name, is_module),

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 
 use super::{computes, computing, stand_for_themselves};
 use crate::flow::{Flow, Node, Place};
-use crate::unpaired::MadeUnpaired;
 use probe_dump::Phase;
 use probe_pair::{Substitution, slot_key};
 
@@ -18,15 +17,14 @@ pub(super) fn answered(flow: &Flow<'_>) -> Vec<bool> {
     if groups.is_empty() {
         return answered;
     }
-    let appearance = Appearance::of(flow);
     for (place, group) in groups.iter().enumerate().rev() {
         answered[place] = match computing(flow, group) {
             _ if stand_for_themselves(flow, group) => false,
             [Some(_), Some(_)] => true,
             // Computed by functions between modules.
             _ if flow.modules_alone && group.boundary.is_empty() => true,
-            [Some(first), None] => appearance.is_new(flow, group, 1, first),
-            [None, Some(first)] => appearance.is_new(flow, group, 0, first),
+            [Some(first), None] => is_new(flow, group, 1, first),
+            [None, Some(first)] => is_new(flow, group, 0, first),
             [None, None] => false,
         } || group.feeds.iter().any(|&next| answered[next]);
     }
@@ -48,47 +46,30 @@ pub(super) fn answered(flow: &Flow<'_>) -> Vec<bool> {
     answered
 }
 
-/// First appearance of each side's values.
-struct Appearance {
-    /// In paired ops.
-    paired: [HashMap<u64, usize>; 2],
-    alone: MadeUnpaired,
-}
-
-impl Appearance {
-    fn of(flow: &Flow<'_>) -> Self {
-        let mut paired = [HashMap::new(), HashMap::new()];
-        for (position, op_pair) in flow.pair.ops.iter().enumerate() {
-            let (Some(b), Some(c)) = flow.pair.op(op_pair) else { continue };
-            for (side, op) in [b, c].into_iter().enumerate() {
-                for key in op.slots.iter().filter_map(slot_key) {
-                    paired[side].entry(key).or_insert(position);
-                }
-            }
-        }
-        Self { paired, alone: MadeUnpaired::of(flow, computes) }
-    }
-
-    /// Returns true if everything read behind a group, in which `side` has no computing op, is new on that
-    /// side: no paired op saw it before `first`.
-    fn is_new(&self, flow: &Flow<'_>, group: &Substitution, side: usize, first: usize) -> bool {
-        let read = |&(op, slot): &Place, side: usize| {
-            let (b, c) = flow.pair.slot_at(op, slot);
-            if side == 0 { b } else { c }.and_then(slot_key)
-        };
-        let new = |place: &Place| {
-            read(place, side).is_some_and(|key| {
-                self.alone.has(side, key) || self.paired[side].get(&key).is_some_and(|&seen| seen >= first)
-            })
-        };
-        // Values that the group only passes on are not computed by the other side.
-        let ops = if side == 0 { &group.candidate } else { &group.baseline };
-        let made: HashSet<u64> = ops.iter().flat_map(|&op| made_anew(&flow.nodes[op])).collect();
-        let reads_made = |place: &&Place| read(place, 1 - side).is_some_and(|key| made.contains(&key));
-        let behind: Vec<&Place> = group.boundary.iter().filter(reads_made).collect();
-        let behind = if behind.is_empty() { group.boundary.iter().collect() } else { behind };
-        !behind.is_empty() && behind.into_iter().all(new)
-    }
+/// Returns true if everything read behind a group, in which `side` has no computing op, is new on that
+/// side: no paired op saw it before `first`.
+fn is_new(flow: &Flow<'_>, group: &Substitution, side: usize, first: usize) -> bool {
+    let read = |&(op, slot): &Place, side: usize| {
+        let (b, c) = flow.pair.slot_at(op, slot);
+        [b, c][side]
+    };
+    let new = |place: &Place| {
+        read(place, side).is_some_and(|slot| {
+            let makers = || flow.values.makers(side, slot).map(|(maker, _)| maker);
+            let readers = flow.values.readers(side, slot).map(|(reader, _)| reader);
+            let paired = makers().chain(readers).filter(|&op| flow.nodes[op].is_paired);
+            makers().any(|op| !flow.nodes[op].is_paired && computes(&flow.nodes[op]))
+                || paired.min().is_some_and(|seen| seen >= first)
+        })
+    };
+    // Values that the group only passes on are not computed by the other side.
+    let ops = if side == 0 { &group.candidate } else { &group.baseline };
+    let made: HashSet<u64> = ops.iter().flat_map(|&op| made_anew(&flow.nodes[op])).collect();
+    let reads_made =
+        |place: &&Place| read(place, 1 - side).and_then(slot_key).is_some_and(|key| made.contains(&key));
+    let behind: Vec<&Place> = group.boundary.iter().filter(reads_made).collect();
+    let behind = if behind.is_empty() { group.boundary.iter().collect() } else { behind };
+    !behind.is_empty() && behind.into_iter().all(new)
 }
 
 /// Returns the keys of an op's results, except those of its inputs.

@@ -160,7 +160,7 @@ impl Ulp {
 }
 
 /// Vectors of one side.
-struct Side {
+struct SideVectors {
     one: __m512d,
     sum: __m512d,
     squares: __m512d,
@@ -172,7 +172,7 @@ struct Side {
     neg_inf: u32,
 }
 
-impl Side {
+impl SideVectors {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     fn new(one: __m512d) -> Self {
@@ -202,7 +202,7 @@ impl Side {
         }
     }
 
-    /// Like [`Side::add`], without non-finite elements. Returns the finite lanes.
+    /// Like [`SideVectors::add`], without non-finite elements. Returns the finite lanes.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
     fn add_masked(&mut self, x: __m512) -> __mmask16 {
@@ -409,7 +409,8 @@ pub(crate) fn pair<const KIND: u8>(path: Path, b: &[u8], c: &[u8]) -> BlockSums 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn pair_finite<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8]) -> BlockSums {
     let one = hidden_one();
-    let (mut baseline, mut candidate, mut pair) = (Side::new(one), Side::new(one), Pair::new(one));
+    let (mut baseline, mut candidate, mut pair) =
+        (SideVectors::new(one), SideVectors::new(one), Pair::new(one));
     let step = STEP * size_of_kind(KIND);
     for (raw_b, raw_c) in b.chunks_exact(step).zip(c.chunks_exact(step)) {
         fetch_ahead(raw_b.as_ptr());
@@ -443,7 +444,8 @@ fn pair_finite<const KIND: u8, const ZEROS: bool>(b: &[u8], c: &[u8]) -> BlockSu
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn pair_masked<const KIND: u8>(b: &[u8], c: &[u8]) -> BlockSums {
     let one = hidden_one();
-    let (mut baseline, mut candidate, mut pair) = (Side::new(one), Side::new(one), Pair::new(one));
+    let (mut baseline, mut candidate, mut pair) =
+        (SideVectors::new(one), SideVectors::new(one), Pair::new(one));
     let step = STEP * size_of_kind(KIND);
     let mut one_step = |raw_b: Raw, raw_c: Raw, b: __m512, c: __m512| {
         let (finite_b, finite_c) = (baseline.add_masked(b), candidate.add_masked(c));
@@ -516,7 +518,7 @@ fn ordered<const KIND: u8>(raw: Raw) -> __m512i {
 /// Sums of a block of one tensor with any elements; see [`super::portable::side`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 pub(crate) fn masked_side<const KIND: u8>(bytes: &[u8]) -> SideSums {
-    let mut side = Side::new(hidden_one());
+    let mut side = SideVectors::new(hidden_one());
     let mut padding = 0;
     for bytes in bytes.chunks(STEP * size_of_kind(KIND)) {
         fetch_ahead(bytes.as_ptr());
@@ -571,7 +573,7 @@ fn sketch_row<const KIND: u8, const MASKED: bool>(bytes: &[u8], sums: &mut Signe
 /// Returns the number of zeros in whole steps.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
 fn zeros<const KIND: u8>(bytes: &[u8]) -> u64 {
-    let mut side = Side::new(hidden_one());
+    let mut side = SideVectors::new(hidden_one());
     for raw in bytes.chunks_exact(STEP * size_of_kind(KIND)) {
         side.add_zeros(widen::<KIND>(load::<KIND>(raw)));
     }

@@ -36,13 +36,13 @@ const CLUES: [Clue; 6] = [Clue::Exact, Clue::Coarse, Clue::Place, Clue::Run(12),
 
 /// One side: its ops, and the positions of those to be aligned.
 #[derive(Clone, Copy)]
-pub(super) struct Side<'a> {
+pub(super) struct OpsToAlign<'a> {
     pub(super) ops: &'a [Op],
     pub(super) names: &'a [Name],
     pub(super) free: &'a [usize],
 }
 
-impl<'a> Side<'a> {
+impl<'a> OpsToAlign<'a> {
     fn facts(self) -> Vec<Facts<'a>> {
         self.free.iter().map(|&at| Facts::of(&self.ops[at], self.names[at])).collect()
     }
@@ -50,7 +50,7 @@ impl<'a> Side<'a> {
 
 /// Returns pairs of positions in the ops of the two sides, in order on both, among the free ops between two
 /// pairs.
-pub(super) fn align_gap(baseline: Side<'_>, candidate: Side<'_>) -> Vec<(usize, usize)> {
+pub(super) fn align_gap(baseline: OpsToAlign<'_>, candidate: OpsToAlign<'_>) -> Vec<(usize, usize)> {
     let (b, c) = (baseline.facts(), candidate.facts());
     let mut found = Vec::new();
     // A stack instead of recursion: gaps of hostile dumps may nest deeply.

@@ -62,7 +62,7 @@ impl EndRecord {
         };
         let short = |offset| u64::from(record.u16(offset));
         if short(4) != 0 && short(4) != 0xFFFF {
-            return Err(damaged("is a part of a set of several files, which is not supported"));
+            return Err(damaged("is part of a multi-file archive, which is not supported"));
         }
         let (mut members, mut size, mut start) =
             (short(10), u64::from(record.u32(12)), u64::from(record.u32(16)));

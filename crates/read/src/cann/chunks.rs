@@ -36,7 +36,9 @@ impl<'a> Chunk<'a> {
         let (name, numbers) = head.split_at(NAME_BYTES);
         let end = name.iter().position(|&byte| byte == 0);
         let name = end.and_then(|end| std::str::from_utf8(name.get(..end)?).ok());
-        let name = name.filter(|name| !name.is_empty()).ok_or_else(|| damaged("has no name that is text"))?;
+        let name = name
+            .filter(|name| !name.is_empty())
+            .ok_or_else(|| damaged("has a name that is not UTF-8 text"))?;
         let word = |at: usize| {
             numbers.get(at..at + 4).and_then(|four| four.try_into().ok()).map_or(0, u32::from_le_bytes)
         };
@@ -86,7 +88,7 @@ mod tests {
         let mut unnamed = good.clone();
         unnamed[..NAME_BYTES].fill(b'x');
         for (bytes, message) in
-            [(&good[..4000], "ends before its data"), (&unnamed[..], "has no name that is text")]
+            [(&good[..4000], "ends before its data"), (&unnamed[..], "has a name that is not UTF-8 text")]
         {
             let error = Chunk::read(bytes).unwrap_err().to_string();
             assert!(error.contains(message), "{error}");

@@ -11,9 +11,9 @@ use super::debug;
 use super::header::{Described, Header};
 use super::layout::{Layout, Stored, layout};
 use super::types::{ElementType, decode_hifloat8};
-use super::wire::Message;
 use crate::ReadError;
 use crate::tensor_file::{Entry, TensorFile};
+use crate::wire::Message;
 use probe_dump::{
     DType, RecordedDType, SlotSide, Storage, TensorData, TensorRecord, Value, contiguous_strides,
     element_count,

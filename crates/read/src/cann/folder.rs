@@ -36,7 +36,7 @@ const OTHER_FILES: [&str; 8] = ["csv", "json", "npy", "npz", "pt", "txt", "log",
 
 /// Parts of a dump, and faults of the rest.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct CannParts {
     pub(super) parts: Vec<Part>,
     pub(super) faults: Vec<ReadError>,
 }
@@ -113,13 +113,16 @@ pub(crate) fn recognises(path: &Path) -> bool {
 ///
 /// # Errors
 /// When the folder cannot be listed.
-pub(crate) fn find_parts(path: &Path) -> Result<Found, ReadError> {
+pub(crate) fn find_parts(path: &Path) -> Result<CannParts, ReadError> {
     let resolved = path.canonicalize().map_err(|source| ReadError::io(path, source))?;
     if resolved.is_file() {
         let full_name = resolved.file_name().unwrap_or_default().to_string_lossy().into();
         let place = Place::of(resolved.parent().unwrap_or(&resolved));
         let file = File { path: path.into(), full_name };
-        return Ok(Found { parts: vec![Part { key: place.key(), files: vec![file] }], faults: Vec::new() });
+        return Ok(CannParts {
+            parts: vec![Part { key: place.key(), files: vec![file] }],
+            faults: Vec::new(),
+        });
     }
     let mut parts: BTreeMap<PartKey, Vec<File>> = BTreeMap::new();
     let mut faults = Vec::new();
@@ -182,7 +185,7 @@ pub(crate) fn find_parts(path: &Path) -> Result<Found, ReadError> {
         files.sort_by(|a, b| a.path.cmp(&b.path));
         Part { key, files }
     });
-    Ok(Found { parts: parts.collect(), faults })
+    Ok(CannParts { parts: parts.collect(), faults })
 }
 
 /// Returns the error for a part that was captured incompletely.

@@ -2,7 +2,7 @@
 //!
 //! `OpInput` and `OpOutput` number their fields differently. Unneeded fields are skipped, whatever they hold.
 
-use super::wire::{Message, Value, WireError};
+use crate::wire::{Message, Value, WireError};
 use probe_dump::MAX_DIMS;
 use probe_files::limits::{MAX_CANN_TENSORS, MAX_NAME_BYTES};
 

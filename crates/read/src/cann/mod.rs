@@ -21,7 +21,6 @@ mod layout;
 mod name;
 mod part;
 mod types;
-mod wire;
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +31,7 @@ use std::path::{Path, PathBuf};
 pub use chunks::{CHUNK_HEADER_BYTES, Chunk};
 pub use file::DumpFile;
 pub use folder::is_dump_file;
-pub(super) use folder::{Found, find_parts, recognises};
+pub(super) use folder::{CannParts, find_parts, recognises};
 pub use name::{MAPPING, STOPPED, is_draft, is_dump_name};
 
 use super::ReadError;
@@ -44,7 +43,7 @@ use probe_files::map::FileAccess;
 pub const FORMAT: &str = "CANN dump";
 
 /// Opens a dump whose parts were already found.
-pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
+pub(super) fn open(path: &Path, found: CannParts, access: FileAccess) -> Dump {
     Dump {
         path: path.to_path_buf(),
         format: FORMAT,

@@ -14,7 +14,7 @@ use super::folder::{File, Part};
 use super::name::FileName;
 use crate::ReadError;
 use crate::tensor_file::TensorFile;
-use probe_dump::{Op, OpName, Rank, Slot, Task, TensorData, TensorStore, Value};
+use probe_dump::{Framework, Op, OpName, Rank, Slot, Task, TensorData, TensorStore, Value};
 use probe_files::map::FileAccess;
 
 /// Prefix of op names.
@@ -70,6 +70,7 @@ pub(super) fn read(part: &Part, access: FileAccess) -> Result<Rank, ReadError> {
     Ok(Rank {
         key: part.key.clone(),
         task: Task::Tensor,
+        framework: Framework::default(),
         level: "kernel".into(),
         ops: launched.into_iter().map(|launched| launched.op).collect(),
         stacks: Vec::new(),

@@ -9,7 +9,7 @@ use crate::ReadError;
 use probe_files::limits::MAX_FOLDER_ENTRIES;
 
 /// Extensions of tensor files; the content decides the actual format.
-const EXTENSIONS: [&str; 6] = ["safetensors", "pt", "pth", "bin", "npy", "npz"];
+const EXTENSIONS: [&str; 7] = ["safetensors", "pt", "pth", "bin", "ckpt", "npy", "npz"];
 
 /// Files without tensors that training libraries put next to a checkpoint under such an extension.
 const NOT_TENSORS: [&str; 1] = ["training_args.bin"];

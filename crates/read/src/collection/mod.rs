@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{ReadError, tensor_file};
-use probe_dump::{Dump, Op, OpName, PartKey, PartReader, Rank, RankId, Slot, SlotSide, Task};
+use probe_dump::{Dump, Framework, Op, OpName, PartKey, PartReader, Rank, RankId, Slot, SlotSide, Task};
 use probe_files::map::FileAccess;
 use store::Store;
 
@@ -88,7 +88,9 @@ impl Collection {
     fn into_dump(self, path: &Path, format: &'static str) -> Dump {
         let label = path.file_name().unwrap_or_default().to_string_lossy().into();
         let key = PartKey { step: 0, rank: RankId::Single, label };
-        let reader = CollectionReader { key: key.clone(), store: Arc::new(self.store.named()) };
+        let store = Arc::new(self.store.named());
+        let framework = framework_of(store.values().map(|(name, _)| name));
+        let reader = CollectionReader { key: key.clone(), framework, store };
         Dump {
             path: path.into(),
             format,
@@ -100,8 +102,19 @@ impl Collection {
     }
 }
 
+/// Returns the framework whose names the tensors have: MindSpore's buffers of batch norms and tables of embeddings, or
+/// the gains of its norms, have names that PyTorch does not use.
+fn framework_of<'a>(mut names: impl Iterator<Item = &'a str>) -> Framework {
+    let is_own = |name: &str| {
+        let last = name.rsplit_once('.').map_or(name, |(_, last)| last);
+        matches!(last, "moving_mean" | "moving_variance" | "embedding_table" | "gamma")
+    };
+    if names.any(is_own) { Framework::MindSpore } else { Framework::PyTorch }
+}
+
 struct CollectionReader {
     key: PartKey,
+    framework: Framework,
     store: Arc<store::NamedStore>,
 }
 
@@ -116,6 +129,7 @@ impl PartReader for CollectionReader {
         };
         Ok(Rank {
             key: key.clone(),
+            framework: self.framework,
             task: Task::Tensor,
             level: "".into(),
             ops: self.store.values().map(op).collect(),

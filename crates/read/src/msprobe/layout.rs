@@ -12,14 +12,17 @@ use probe_files::limits;
 /// The index files, in order of preference when both exist.
 pub const INDEX_NAMES: [&str; 2] = ["dump.json", "debug.json"];
 
+/// Folders above the steps that a capture of MindSpore makes, one for each mode that the program ran in.
+const MODES: [&str; 2] = ["pynative", "graph"];
+
 /// Parts of a dump, and folders that should hold one but do not.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct MsprobeParts {
     pub(super) parts: Vec<PartFile>,
     pub(super) faults: Vec<ReadError>,
 }
 
-impl Found {
+impl MsprobeParts {
     /// Returns true if it has any part to read.
     pub(crate) fn holds_parts(&self) -> bool {
         !self.parts.is_empty()
@@ -35,8 +38,8 @@ pub(crate) fn is_index_name(name: &OsStr) -> bool {
 ///
 /// # Errors
 /// When a folder cannot be listed.
-pub(crate) fn find_parts(path: &Path) -> Result<Option<Found>, ReadError> {
-    let mut found = Found::default();
+pub(crate) fn find_parts(path: &Path) -> Result<Option<MsprobeParts>, ReadError> {
+    let mut found = MsprobeParts::default();
     if path.is_file() {
         let (step, rank) = place_from_parents(path.parent());
         found.parts.push(part(step, rank, path.parent(), path.to_path_buf()));
@@ -58,7 +61,14 @@ pub(crate) fn find_parts(path: &Path) -> Result<Option<Found>, ReadError> {
         let mut steps: Vec<_> =
             folders.iter().filter_map(|folder| Some((numbered(folder, "step")?, folder))).collect();
         if steps.is_empty() {
-            return Ok(None);
+            return match modes(&folders).as_slice() {
+                [] => Ok(None),
+                [only] => find_parts(only),
+                _ => Err(ReadError::usage(
+                    path,
+                    format!("holds dumps of two modes of MindSpore; name one: {}", MODES.join(" or ")),
+                )),
+            };
         }
         steps.sort_unstable();
         for (step, folder) in steps {
@@ -82,7 +92,17 @@ pub(crate) fn find_parts(path: &Path) -> Result<Option<Found>, ReadError> {
     Ok(Some(found))
 }
 
-fn add_rank(found: &mut Found, step: u64, rank: RankId, folder: &Path) {
+/// Returns the folders of modes that hold steps.
+fn modes(folders: &[PathBuf]) -> Vec<&Path> {
+    let holds_steps = |folder: &Path| {
+        let inner = subfolders(folder).unwrap_or_default();
+        inner.iter().any(|folder| numbered(folder, "step").is_some())
+    };
+    let is_mode = |folder: &Path| MODES.iter().any(|mode| folder.file_name() == Some(OsStr::new(mode)));
+    folders.iter().map(PathBuf::as_path).filter(|folder| is_mode(folder) && holds_steps(folder)).collect()
+}
+
+fn add_rank(found: &mut MsprobeParts, step: u64, rank: RankId, folder: &Path) {
     match index_in(folder) {
         Some(index) => found.parts.push(part(step, rank, Some(folder), index)),
         None => found.faults.push(ReadError::format(

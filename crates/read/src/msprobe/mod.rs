@@ -12,10 +12,12 @@ use std::sync::Arc;
 
 pub use json::with_quoted_numbers;
 pub use layout::INDEX_NAMES;
-pub(super) use layout::{Found, find_parts, is_index_name};
+pub(super) use layout::{MsprobeParts, find_parts, is_index_name};
 
 use super::{ReadError, tensor_file};
-use probe_dump::{Dump, PartKey, PartReader, Rank, Repeated, TensorData, TensorRecord, TensorStore, Value};
+use probe_dump::{
+    Dump, Framework, PartKey, PartReader, Rank, Repeated, TensorData, TensorRecord, TensorStore, Value,
+};
 use probe_files::late::{self, Wanted};
 use probe_files::limits;
 use probe_files::map::{self, FileAccess};
@@ -27,7 +29,7 @@ pub const FORMAT: &str = "msprobe dump";
 const TENSOR_FOLDER: &str = "dump_tensor_data";
 
 /// Opens a dump whose parts were already found.
-pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
+pub(super) fn open(path: &Path, found: MsprobeParts, access: FileAccess) -> Dump {
     let parts = found.parts.iter().map(|part| part.key.clone()).collect();
     Dump {
         path: path.to_path_buf(),
@@ -86,14 +88,14 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
             ),
         ));
     } else if !index.has_data {
-        return Err(ReadError::format(path, "has no key `data`; a dump.json of a capture was expected"));
+        return Err(ReadError::format(path, "has no key `data`; expected the dump.json of a capture"));
     }
-    if !matches!(index.framework.as_str(), "" | "pytorch") {
+    let Some(framework) = Framework::parse(&index.framework) else {
         return Err(ReadError::usage(
             path,
-            format!("framework `{}` is not supported, only pytorch", index.framework),
+            format!("framework `{}` is not supported, only pytorch and mindspore", index.framework),
         ));
-    }
+    };
     let Some(task) = index.recorded_task() else {
         return Err(ReadError::usage(
             path,
@@ -138,6 +140,7 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
     let notes = unnamed_files(&store.folder, &ops).into_iter().collect();
     Ok(Rank {
         key: part.key.clone(),
+        framework,
         task,
         level: index.level.into(),
         ops,

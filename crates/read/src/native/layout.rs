@@ -17,7 +17,7 @@ const SAMPLE: usize = 8;
 
 /// Parts of a dump, and faults of the rest.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct NativeParts {
     pub(super) parts: Vec<PartFolder>,
     pub(super) faults: Vec<ReadError>,
     pub(super) manifest: Option<RunManifest>,
@@ -32,8 +32,8 @@ pub(crate) fn is_table_name(name: &OsStr) -> bool {
 ///
 /// # Errors
 /// When a folder cannot be listed, the manifest is of a newer version, or nothing was recorded.
-pub(crate) fn find_parts(path: &Path) -> Result<Option<Found>, ReadError> {
-    let mut found = Found::default();
+pub(crate) fn find_parts(path: &Path) -> Result<Option<NativeParts>, ReadError> {
+    let mut found = NativeParts::default();
     if path.is_file() {
         return one_part(path.parent().unwrap_or(Path::new(".")), found).map(Some);
     }
@@ -67,7 +67,7 @@ pub(crate) fn find_parts(path: &Path) -> Result<Option<Found>, ReadError> {
     Ok(Some(found))
 }
 
-impl Found {
+impl NativeParts {
     /// Reads the manifest of `root`. A damaged one is only a fault: the tables suffice.
     fn take_manifest(&mut self, root: Option<&Path>) -> Result<(), ReadError> {
         let Some(path) = root.map(|root| root.join(MANIFEST)).filter(|path| path.exists()) else {
@@ -110,7 +110,7 @@ impl Found {
 }
 
 /// Finds a rank folder given directly; its step and rank come from its own name and its parent's.
-fn one_part(folder: &Path, mut found: Found) -> Result<Found, ReadError> {
+fn one_part(folder: &Path, mut found: NativeParts) -> Result<NativeParts, ReadError> {
     let resolved = folder.canonicalize().unwrap_or_else(|_| folder.into());
     let rank = number(&resolved, "rank").and_then(|rank| u32::try_from(rank).ok()).unwrap_or(0);
     let step = resolved.parent().and_then(|parent| number(parent, "step")).unwrap_or(0);

@@ -15,10 +15,9 @@ mod stacks;
 mod store;
 mod table;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-pub(super) use layout::{Found, find_parts, is_table_name};
+pub(super) use layout::{NativeParts, find_parts, is_table_name};
 pub(super) use manifest::is_manifest;
 
 use super::ReadError;
@@ -27,7 +26,7 @@ use probe_dump::{Dump, NATIVE, PartKey, PartReader, Rank};
 use probe_files::map::FileAccess;
 
 /// Opens a dump whose parts were already found.
-pub(super) fn open(path: &Path, found: Found, access: FileAccess) -> Dump {
+pub(super) fn open(path: &Path, found: NativeParts, access: FileAccess) -> Dump {
     let parts = found.parts.iter().map(|part| part.key.clone()).collect();
     Dump {
         path: path.to_path_buf(),
@@ -69,7 +68,7 @@ impl PartReader for NativeReader {
 
 /// Runs library code on untrusted bytes, turning panics into errors.
 fn guarded<T>(path: &Path, read: impl FnOnce() -> Result<T, ReadError>) -> Result<T, ReadError> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+    probe_files::guarded(read).unwrap_or_else(|| {
         Err(ReadError::format(path, "is damaged in a way that its reader does not handle; capture it again"))
     })
 }

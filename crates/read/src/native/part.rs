@@ -14,7 +14,7 @@ use crate::ReadError;
 use crate::tensor_file::printable;
 use probe_dump::native::columns::Column;
 use probe_dump::native::{JOURNAL, OPS, RunManifest, STOPPED};
-use probe_dump::{Op, Rank, SketchVersion, Task};
+use probe_dump::{Framework, Op, Rank, SketchVersion, Task};
 use probe_files::late;
 use probe_files::map::FileAccess;
 
@@ -55,7 +55,7 @@ pub(super) fn read(
     match end {
         None => {}
         Some(journal::End::Marked) => {
-            notes.push("read from its journal, the capture ended before it made the table".into());
+            notes.push("read from its journal: the capture ended before the table was written".into());
         }
         Some(journal::End::Open) => {
             faults.push(ReadError::format(folder, format!("{}{stopped}", incomplete(ops.len()))));
@@ -84,6 +84,9 @@ pub(super) fn read(
     }
     Ok(Rank {
         key: part.key.clone(),
+        framework: manifest
+            .and_then(|manifest| Framework::parse(&manifest.framework.name))
+            .unwrap_or_default(),
         task: manifest.map_or_else(|| task_of(&ops, &places), |manifest| manifest.task.into()),
         level: manifest.map_or("", |manifest| manifest.level.name()).into(),
         ops,

@@ -14,7 +14,7 @@ use parquet::file::metadata::ParquetMetaData;
 
 use super::guarded;
 use crate::ReadError;
-use probe_files::{limits, map};
+use probe_files::{limits, map, seal};
 
 /// Rows read at a time.
 const BATCH: usize = 1024;
@@ -52,6 +52,10 @@ fn read_some(
     mut take: impl FnMut(u64, &RecordBatch) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     let (file, len) = map::open_regular(path)?;
+    // A single group is read again of a table that was checked.
+    if row.is_none() {
+        seal::check(path, &file, len)?;
+    }
     guarded(path, || {
         let damaged = |error: &dyn std::fmt::Display| {
             ReadError::format(path, format!("is not a valid Parquet table: {error}; capture it again"))

@@ -11,6 +11,17 @@ use probe_files::map::FileAccess;
 
 /// Every file with part of its error message, on opening or at the first tensor that cannot be loaded.
 const CASES: &[(&str, &str)] = &[
+    ("ckpt_absurd_length.ckpt", "byte 0: a field of 4611686018427387904 bytes in a message with 26 left"),
+    ("ckpt_absurd_shape.ckpt", "8 bytes for [4611686018427387904, 4611686018427387904] elements of float32"),
+    ("ckpt_control_characters.ckpt", "8 bytes for [3] elements of float32"),
+    ("ckpt_inner_length.ckpt", "byte 5: a field of 1099511627776 bytes in a message with 9 left"),
+    ("ckpt_many_dimensions.ckpt", "'w' has more than 64 dimensions"),
+    ("ckpt_not_utf8.ckpt", "byte 4: the name of a parameter is not UTF-8"),
+    ("ckpt_short.ckpt", "bytes in a message with"),
+    ("ckpt_table.ckpt", "'w' has no tensor; hash tables of parameters are not read"),
+    ("ckpt_trailing.ckpt", "byte 28: a value of the checkpoint was expected"),
+    ("ckpt_unknown_element.ckpt", "element type Int4 is not supported"),
+    ("ckpt_wrong_size.ckpt", "8 bytes for [3] elements of float32"),
     ("npy_absurd_shape.npy", "the shape [4611686018427387904, 8] has more elements than can be addressed"),
     ("npy_code.npy", "should have a quoted name at byte 10"),
     ("npy_header_4gib.npy", "header should be 4294967295 bytes long, but only 65 bytes follow"),

@@ -1,4 +1,5 @@
-//! Files that hold tensors and nothing else: safetensors, npy, npz and torch checkpoints, behind one trait.
+//! Files that hold tensors and nothing else: safetensors, npy, npz, checkpoints of torch and of MindSpore,
+//! behind one trait.
 //!
 //! Opening a file reads only its header or index; a tensor's bytes are read when it is loaded, and copied only if
 //! necessary (compressed, or in the other byte order). The format is detected from the content, never from the file
@@ -9,6 +10,7 @@
 
 mod byte_order;
 pub mod distributed;
+mod mindspore_ckpt;
 mod npy;
 mod npz;
 mod pickle;
@@ -94,15 +96,17 @@ fn single(source: Source) -> Result<TensorData, ReadError> {
         Format::Npy => npy::load(&source, 0..source.len()),
         Format::Zip => {
             if npz::recognises(&source) {
-                let message = "is an npz archive, a file of one tensor is expected here";
+                let message = "is an npz archive; expected one tensor";
                 return Err(ReadError::usage(source.path(), message));
             }
             torch_pt::load_single(&Archive::open(source)?)
         }
-        Format::Safetensors => Err(ReadError::usage(
-            source.path(),
-            "is a safetensors file, a file of one tensor is expected here",
-        )),
+        Format::Safetensors => {
+            Err(ReadError::usage(source.path(), "is a safetensors file; expected one tensor"))
+        }
+        Format::Checkpoint => {
+            Err(ReadError::usage(source.path(), "is a checkpoint of MindSpore; expected one tensor"))
+        }
     }
 }
 
@@ -110,6 +114,7 @@ fn open_source(source: Source) -> Result<Box<dyn TensorFile>, ReadError> {
     Ok(match Format::of(&source)? {
         Format::Npy => Box::new(npy::NpyFile::open(source)?),
         Format::Safetensors => Box::new(safetensors::SafetensorsFile::open(source)?),
+        Format::Checkpoint => Box::new(mindspore_ckpt::CheckpointFile::open(source)?),
         Format::Zip => {
             if npz::recognises(&source) {
                 Box::new(npz::NpzFile::open(source)?)
@@ -125,6 +130,7 @@ enum Format {
     Npy,
     Zip,
     Safetensors,
+    Checkpoint,
 }
 
 impl Format {
@@ -137,6 +143,8 @@ impl Format {
             Ok(Self::Zip)
         } else if safetensors::recognises(source, head) {
             Ok(Self::Safetensors)
+        } else if mindspore_ckpt::recognises(head) {
+            Ok(Self::Checkpoint)
         } else {
             Err(torch_pt::not_a_zip(source, head))
         }

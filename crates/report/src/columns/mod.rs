@@ -94,10 +94,10 @@ impl Statistic {
 
     const fn meaning(self) -> &'static str {
         match self {
-            Self::Max => "largest finite element (as recorded where only statistics exist)",
-            Self::Min => "smallest finite element (as recorded where only statistics exist)",
-            Self::Mean => "mean of the finite elements (as recorded where only statistics exist)",
-            Self::Norm => "Euclidean norm of the finite elements (as recorded where only statistics exist)",
+            Self::Max => "largest finite element (as recorded if only statistics exist)",
+            Self::Min => "smallest finite element (as recorded if only statistics exist)",
+            Self::Mean => "mean of the finite elements (as recorded if only statistics exist)",
+            Self::Norm => "Euclidean norm of the finite elements (as recorded if only statistics exist)",
             Self::Nan => "elements that are NaN; known if the data was read or the capture counted them",
             Self::PosInf => "elements that are +Inf; known if the data was read or the capture counted them",
             Self::NegInf => "elements that are -Inf; known if the data was read or the capture counted them",

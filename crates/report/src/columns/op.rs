@@ -129,18 +129,18 @@ impl OpColumn {
     pub const fn meaning(self) -> &'static str {
         match self {
             Self::Step => "iteration, as the baseline numbers it",
-            Self::Rank => "process of the distributed run, 0 when there is one",
+            Self::Rank => "process of the distributed run; 0 if there is only one",
             Self::Order => ORDER,
             Self::Op => "full name of the op, as recorded; links to its rows in the sheet tensors",
             Self::Phase => {
                 "forward, backward or parameter gradient; empty for saved variables and collections"
             }
-            Self::Module => "path of the module the op ran in, where recorded",
+            Self::Module => "path of the module the op ran in, if recorded",
             Self::Role => "how the op propagates error; see the roles",
             Self::Cause => "kind of fault, for ops that introduce one; see the causes",
             Self::Verdict => "worst verdict among the slots of the op; see the verdicts",
             Self::Slot => {
-                "the slot that decided, else the result with the largest error; the metrics are those of this slot"
+                "the slot that decided, or else the result with the largest error; the metrics are those of this slot"
             }
             Self::Metric(metric) => metric.meaning(),
             Self::Estimated => ESTIMATED,
@@ -148,9 +148,7 @@ impl OpColumn {
             Self::InputError => "largest relative l2 error among the inputs of the op",
             Self::OutputError => "largest relative l2 error among the outputs of the op",
             Self::Slots => "number of values recorded for the op, both sides together",
-            Self::Source => {
-                "innermost line of the call stack outside the framework, where stacks were recorded"
-            }
+            Self::Source => "innermost line of the call stack outside the framework, if stacks were recorded",
             Self::Reason => "why the op has its role; empty for clean ops",
         }
     }

@@ -277,7 +277,7 @@ impl SlotColumn {
     pub fn meaning(self) -> String {
         match self {
             Self::Step => "iteration, as the baseline numbers it".into(),
-            Self::Rank => "process of the distributed run, 0 when there is one".into(),
+            Self::Rank => "process of the distributed run; 0 if there is only one".into(),
             Self::Order => ORDER.into(),
             Self::Op => "full name of the op, as recorded".into(),
             Self::Slot => {
@@ -321,7 +321,7 @@ impl SlotColumn {
                 }
             ),
             Self::Checksum(side) => format!("checksum of the bytes, as recorded in the {}", side.name()),
-            Self::RequiresGrad(side) => format!("whether autograd tracked the {} tensor", side.name()),
+            Self::RequiresGrad(side) => format!("true if autograd tracked the {} tensor", side.name()),
             Self::ReferenceError(side) => format!(
                 "relative l2 error of the {} against the reference run; empty without one (--reference)",
                 side.name()
@@ -342,7 +342,7 @@ impl SlotColumn {
             Self::Follows => {
                 "order of the op at fault from which the error comes, in the same step and rank".into()
             }
-            Self::Decides => "whether the table of ops shows the metrics of this value for the op".into(),
+            Self::Decides => "true if the table of ops shows the metrics of this value for the op".into(),
             Self::JudgedError => {
                 "error that was compared with the expected error, relative to the scale of the value without cancellation".into()
             }
@@ -351,7 +351,7 @@ impl SlotColumn {
             }
             Self::Expected => "the floor together with what the errors of its inputs explain".into(),
             Self::Identity => {
-                "number of the value: the same wherever the same baseline tensor was seen in this step and rank".into()
+                "number of the value: equal for all records of the same baseline tensor in this step and rank".into()
             }
             Self::ExtremeIndex(side, extreme) => format!(
                 "row-major index, from 0, of the first element of the {} that equals its {}; empty if not recorded",

@@ -90,7 +90,7 @@ impl UnmatchedColumn {
             Self::Slots => "number of values, if the whole op has no counterpart",
             Self::DType => "element type or kind of the value",
             Self::Shape => "sizes of the dimensions",
-            Self::Reason => "why, as far as known",
+            Self::Reason => "the reason, if known",
         }
     }
 }

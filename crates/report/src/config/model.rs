@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use crate::model::Tool;
+use crate::model::{Place, Tool};
 use crate::visible::visible;
 use probe_config_check::{CheckVerdict, Outcome, PackInfo, PartOutcome, Row, Unreadable};
 
@@ -21,22 +21,22 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct ConfigReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote the file.
+    /// Program that wrote the file.
     pub tool: Tool,
     /// The verdict on the pair; decides the exit code.
     pub verdict: VerdictWord,
     /// The answer in one line.
     pub answer: String,
-    /// Whether `unknown` counts as a difference.
+    /// True if `unknown` counts as a difference.
     pub strict: bool,
     /// The parts by name; every part is there.
     pub parts: Parts<'a>,
-    /// What could not be read.
+    /// Everything that could not be read.
     pub incomplete: Vec<Place<'a>>,
     /// The trusted run.
-    pub baseline: Side<'a>,
+    pub baseline: Pack<'a>,
     /// The run under test.
-    pub candidate: Side<'a>,
+    pub candidate: Pack<'a>,
     /// Wall time of the check, in seconds.
     pub seconds: f64,
 }
@@ -61,7 +61,7 @@ pub enum VerdictWord {
 pub enum RowWord {
     /// Equal, or equal after normalisation.
     Match,
-    /// Differs, and the table of expectations says why it may.
+    /// Differs as expected, according to the table of expectations.
     Expected,
     /// Differs, without known effect on numerics.
     Note,
@@ -126,30 +126,30 @@ impl schemars::JsonSchema for Parts<'_> {
 pub struct PartReport<'a> {
     /// The worst verdict of its rows.
     pub verdict: RowWord,
-    /// Everything that was looked at.
+    /// Everything that was checked.
     pub rows: Vec<RowReport<'a>>,
 }
 
-/// One thing that was looked at.
+/// One item that was checked.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct RowReport<'a> {
-    /// What it is: name of a variable, package, tensor.
+    /// Name of a variable, package or tensor.
     pub key: Cow<'a, str>,
-    /// The step it belongs to; null where it belongs to none.
+    /// The step it belongs to; null if none.
     pub step: Option<u64>,
-    /// The ranks it was found on; empty where it belongs to none, or to the only one there is.
+    /// The ranks it was found on; empty if it belongs to none, or if there is only one.
     pub ranks: &'a [u32],
-    /// The baseline's value; null where it was not recorded.
+    /// The baseline's value; null if it was not recorded.
     pub baseline: Option<Cow<'a, str>>,
-    /// The candidate's value; null where it was not recorded.
+    /// The candidate's value; null if it was not recorded.
     pub candidate: Option<Cow<'a, str>>,
-    /// What was decided.
+    /// The verdict.
     pub verdict: RowWord,
-    /// Why it was decided so, and why it matters; may be empty for a match.
+    /// Reason for the verdict, and its effect on numerics; may be empty for a match.
     pub reason: Cow<'a, str>,
-    /// What to do; empty where nothing is to be done.
+    /// Suggested action; empty if none is needed.
     pub action: Cow<'a, str>,
 }
 
@@ -174,17 +174,6 @@ impl<'a> From<&'a PartOutcome> for PartReport<'a> {
     }
 }
 
-/// Something that could not be read.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct Place<'a> {
-    /// Pack and member.
-    pub place: Cow<'a, str>,
-    /// Why, and the repair where there is one.
-    pub reason: Cow<'a, str>,
-}
-
 impl<'a> From<&'a Unreadable> for Place<'a> {
     fn from(unreadable: &'a Unreadable) -> Self {
         Self { place: visible(&unreadable.place), reason: visible(&unreadable.reason) }
@@ -195,12 +184,12 @@ impl<'a> From<&'a Unreadable> for Place<'a> {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct Side<'a> {
+pub struct Pack<'a> {
     /// Path as the user gave it.
     pub path: Cow<'a, str>,
-    /// Who wrote it, in words.
+    /// Tool that wrote it, in words.
     pub format: &'static str,
-    /// Kind of device; null where it is not known.
+    /// Kind of device; null if unknown.
     pub device: Option<&'static str>,
     /// Steps in it.
     pub steps: &'a [u64],
@@ -208,7 +197,7 @@ pub struct Side<'a> {
     pub ranks: &'a [u32],
 }
 
-impl<'a> From<&'a PackInfo> for Side<'a> {
+impl<'a> From<&'a PackInfo> for Pack<'a> {
     fn from(pack: &'a PackInfo) -> Self {
         Self {
             path: visible(&pack.path),

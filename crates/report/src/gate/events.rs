@@ -2,17 +2,16 @@
 
 use serde::Serialize;
 
-use super::model::{CaseEntry, CulpritEntry, PlaceEntry};
-use crate::model::Tool;
-use probe_gate::GateOutcome;
+use crate::model::{Place, Tool};
+use probe_gate::{Case, Culprit, GateOutcome};
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Event<'a> {
     Started { tool: Tool, mode: &'static str, commit: Option<&'a str> },
-    Case(CaseEntry<'a>),
-    Unverified(PlaceEntry<'a>),
-    Culprit(CulpritEntry<'a>),
+    Case(&'a Case),
+    Unverified(Place<'a>),
+    Culprit(&'a Culprit),
     Finished { state: &'static str, exit_code: u8, seconds: f64 },
 }
 
@@ -27,9 +26,9 @@ pub(super) fn document(outcome: &GateOutcome) -> serde_json::Result<Vec<u8>> {
         seconds: outcome.seconds,
     };
     let events = std::iter::once(started)
-        .chain(outcome.cases.iter().map(|case| Event::Case(case.into())))
+        .chain(outcome.cases.iter().map(Event::Case))
         .chain(outcome.unverified.iter().map(|entry| Event::Unverified(entry.into())))
-        .chain(outcome.culprits.iter().map(|culprit| Event::Culprit(culprit.into())))
+        .chain(outcome.culprits.iter().map(Event::Culprit))
         .chain(std::iter::once(finished));
     for event in events {
         serde_json::to_writer(&mut out, &event)?;

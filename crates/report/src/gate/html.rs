@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::model::{CaseEntry, GateReport};
+use super::model::GateReport;
 use crate::html;
+use probe_dump::Exact;
 use probe_gate::history::{Entry, names};
 use probe_gate::past::{Past, Worst};
-use probe_gate::{Case, Exact, GateOutcome, Status};
+use probe_gate::{Case, GateOutcome, Status};
 
 /// Maximum number of cases on a page; passed cases are dropped first.
 const MAX_CASES: usize = 20_000;
@@ -16,27 +17,24 @@ const MAX_CASES: usize = 20_000;
 /// Maximum number of scalars, and of modules, whose history is on a page.
 const MAX_SERIES: usize = 400;
 
+/// Data of the page of a gate.
 #[derive(Debug, Serialize)]
-struct GatePage<'a> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct GatePage<'a> {
     gate: GateReport<'a>,
-    cases: Vec<PageCase<'a>>,
+    cases: Vec<&'a Case>,
     cases_left_out: usize,
     /// Null if no history is kept.
     history: Option<History<'a>>,
 }
 
+/// Gate after gate; runs are numbered over the whole history.
 #[derive(Debug, Serialize)]
-struct PageCase<'a> {
-    #[serde(flatten)]
-    case: CaseEntry<'a>,
-    error: Option<Exact>,
-}
-
-#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct History<'a> {
     /// Number of the first run included here.
     first: usize,
-    runs: Vec<Run<'a>>,
+    runs: Vec<HistoryRun<'a>>,
     scalars: Vec<Scalar<'a>>,
     jumps: Vec<Jump<'a>>,
     drifts: Vec<Drift<'a>>,
@@ -46,8 +44,10 @@ struct History<'a> {
     faults: &'a [String],
 }
 
+/// A gate of the history.
 #[derive(Debug, Serialize)]
-struct Run<'a> {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+struct HistoryRun<'a> {
     time: u64,
     commit: Option<&'a str>,
     state: &'a str,
@@ -57,13 +57,16 @@ struct Run<'a> {
 
 /// A scalar by run; null where a run does not have it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Scalar<'a> {
     name: &'a str,
     means: Vec<Option<Exact>>,
     lasts: Vec<Option<Exact>>,
 }
 
+/// A scalar that has jumped.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Jump<'a> {
     scalar: &'a str,
     run: usize,
@@ -71,7 +74,9 @@ struct Jump<'a> {
     environment: bool,
 }
 
+/// A scalar that drifts.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Drift<'a> {
     scalar: &'a str,
     from: usize,
@@ -80,6 +85,7 @@ struct Drift<'a> {
 
 /// A module by run; null where a run does not have it.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct Module<'a> {
     name: &'a str,
     errors: Vec<Option<Exact>>,
@@ -90,9 +96,7 @@ struct Module<'a> {
 pub(super) fn document(outcome: &GateOutcome, past: Option<&Past>) -> std::io::Result<Vec<u8>> {
     let (passed, told): (Vec<&Case>, Vec<&Case>) =
         outcome.cases.iter().partition(|case| case.status == Status::Passed);
-    let cases = told.into_iter().chain(passed).take(MAX_CASES);
-    let cases: Vec<PageCase<'_>> =
-        cases.map(|case| PageCase { case: case.into(), error: case.error.map(Exact) }).collect();
+    let cases: Vec<&Case> = told.into_iter().chain(passed).take(MAX_CASES).collect();
     let page = GatePage {
         gate: outcome.into(),
         cases_left_out: outcome.cases.len() - cases.len(),
@@ -118,7 +122,7 @@ impl<'a> History<'a> {
         modules.truncate(MAX_SERIES);
         Self {
             first,
-            runs: entries.iter().map(Run::of).collect(),
+            runs: entries.iter().map(HistoryRun::of).collect(),
             scalars,
             jumps: jumps
                 .map(|jump| Jump {
@@ -152,7 +156,7 @@ fn by_name(past: &Past, first: usize) -> BTreeMap<&str, BTreeMap<usize, &Worst>>
     names.into_iter().map(|name| (name, runs_of(name))).collect()
 }
 
-impl<'a> Run<'a> {
+impl<'a> HistoryRun<'a> {
     fn of(entry: &'a Entry) -> Self {
         let Entry { time, commit, state, environment, culprit, .. } = entry;
         Self { time: *time, commit: commit.as_deref(), state, environment, culprit: culprit.as_deref() }

@@ -3,7 +3,8 @@
 use super::text::answer;
 use crate::markdown::Page;
 use crate::number::thousands;
-use probe_gate::{Exact, GateOutcome, Kind, Status};
+use probe_dump::Exact;
+use probe_gate::{GateOutcome, Kind, Status};
 
 /// Returns the page, at most 40 lines.
 pub fn page(outcome: &GateOutcome) -> String {
@@ -33,8 +34,8 @@ pub fn page(outcome: &GateOutcome) -> String {
     }
     let rows = outcome.culprits.iter().map(|culprit| {
         let numbers = match (culprit.baseline, culprit.candidate, culprit.error) {
-            (Some(b), Some(c), _) => format!("{} → {}", Exact(b), Exact(c)),
-            (_, _, Some(error)) => format!("{error:.2e}"),
+            (Some(b), Some(c), _) => format!("{b} → {c}"),
+            (_, _, Some(Exact(error))) => format!("{error:.2e}"),
             _ => String::new(),
         };
         let cause = if culprit.waived.is_some() {

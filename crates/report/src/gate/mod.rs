@@ -23,6 +23,8 @@ use probe_files::{Draft, ReportError};
 use probe_gate::GateOutcome;
 use probe_gate::past::Past;
 
+#[cfg(feature = "schema")]
+pub(super) use html::GatePage;
 pub(super) use junit::{test as test_of, unread};
 pub use markdown::page;
 pub use text::{GateTextOptions, answer, render};

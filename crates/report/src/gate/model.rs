@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::text::answer;
-use crate::model::Tool;
+use crate::model::{Place, Tool};
+use probe_dump::Word;
 use probe_gate::environment::{Difference, Environments, fingerprint};
 use probe_gate::outcome::SideInfo;
-use probe_gate::{Case, Culprit, Exact, GateOutcome, Status};
-use probe_judge::Incomplete;
+use probe_gate::{Culprit, GateOutcome, State, Status};
 
 /// Version of `gate.json`. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -23,36 +23,35 @@ pub const SCHEMA_VERSION: u32 = 1;
 pub struct GateReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote the file.
+    /// Program that wrote the file.
     pub tool: Tool,
     /// The answer: `pass`, `flaky`, `drift`, `regression` or `unverified`.
-    #[cfg_attr(feature = "schema", schemars(extend("enum" = probe_gate::State::ALL.map(probe_gate::State::name))))]
-    pub state: &'static str,
-    /// What the command returned: 0, 1 or 3.
+    pub state: Word<State>,
+    /// Exit code of the command: 0, 1 or 3.
     pub exit_code: u8,
     /// The answer in one line.
     pub answer: String,
     /// How the baseline was made: `golden` or `paired`.
     pub mode: &'static str,
-    /// What is to blame, the first cause first; those that a waiver lets pass come last.
-    pub culprits: Vec<CulpritEntry<'a>>,
+    /// Culprits, the first cause first; waived ones last.
+    pub culprits: &'a [Culprit],
     /// The set-ups of both sides, and what differs.
     pub environment: EnvironmentEntry<'a>,
-    /// What was missing or could not be read.
-    pub unverified: Vec<PlaceEntry<'a>>,
-    /// Cases by what became of them.
+    /// Everything that was missing or could not be read.
+    pub unverified: Vec<Place<'a>>,
+    /// Number of cases by status.
     pub counts: CountsEntry,
-    /// Earlier results of the same commit, baseline and environment that this one contradicts.
+    /// Earlier results of the same commit, baseline and environment that this result contradicts.
     pub evidence: &'a [String],
     /// Statements about the whole.
     pub notes: &'a [String],
-    /// What moved the numbers, where running the base commit in the new environment has told: `commit` or `environment`; else null.
+    /// Cause of moved numbers, `commit` or `environment`, as determined by running the base commit in the new environment; null if unknown.
     pub moved_by: Option<&'static str>,
-    /// How the first culprit was narrowed down to an op by running both sides again, a line for each comparison; empty where that was not done.
+    /// Steps of narrowing the first culprit down to an op by running both sides again, one line per comparison; empty if not done.
     pub narrowed: &'a [String],
-    /// The commit under test; null where it is not known.
+    /// The commit under test; null if unknown.
     pub commit: Option<&'a str>,
-    /// What identifies the content of the baseline; empty where it is a folder.
+    /// Identifier of the content of the baseline; empty if it is a folder.
     pub baseline_hash: &'a str,
     /// The trusted side.
     pub baseline: SideEntry,
@@ -66,76 +65,18 @@ pub struct GateReport<'a> {
     pub seconds: f64,
 }
 
-/// What is to blame.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct CulpritEntry<'a> {
-    /// `op`, `module` or `scalar`.
-    pub kind: &'static str,
-    /// Name of the op, module call or scalar.
-    pub name: &'a str,
-    /// Path of the slot that shows the fault; empty for scalars.
-    pub slot: &'a str,
-    /// The first step that shows it; null for a statement about all steps.
-    pub step: Option<u64>,
-    /// The first rank that shows it; null for scalars.
-    pub rank: Option<u32>,
-    /// Kind of fault: a cause of `probe compare`, or `bound`, `bias`, `non-finite`.
-    pub cause: &'static str,
-    /// Why, in words.
-    pub reason: &'a str,
-    /// The baseline's value there; null for ops.
-    pub baseline: Option<Exact>,
-    /// The candidate's value there; null for ops.
-    pub candidate: Option<Exact>,
-    /// The relative error that was judged; null where there is none.
-    pub error: Option<Exact>,
-    /// Path of the module it belongs to; null where not known.
-    pub module: Option<&'a str>,
-    /// Source line as `file:line`; null where not recorded.
-    pub source: Option<&'a str>,
-    /// Call stack, innermost first.
-    pub stack: &'a [String],
-    /// Steps, or steps and ranks, that show it.
-    pub places: u64,
-    /// Ops that differ because of it.
-    pub followers: u64,
-    /// The waiver or budget that lets it pass; null where it fails the gate.
-    pub waived: Option<&'a str>,
-}
-
-/// One case.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct CaseEntry<'a> {
-    /// `op`, `module` or `scalar`.
-    pub kind: &'static str,
-    /// Its name.
-    pub name: &'a str,
-    /// The step; null for a statement about all steps.
-    pub step: Option<u64>,
-    /// The rank; null for scalars.
-    pub rank: Option<u32>,
-    /// `passed`, `failed`, `follows`, `waived` or `unverified`.
-    pub status: &'static str,
-    /// In one line; empty where it passed.
-    pub message: &'a str,
-}
-
 /// The environments.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct EnvironmentEntry<'a> {
-    /// Whether both sides recorded something that drift can be told by.
+    /// True if both sides recorded a setting in common, by which drift can be detected.
     pub known: bool,
-    /// What differs.
-    pub differences: Vec<DifferenceEntry<'a>>,
-    /// 16 digits that identify the baseline's; empty where nothing was recorded.
+    /// Settings that differ.
+    pub differences: &'a [Difference],
+    /// 16 digits that identify the baseline's settings; empty if none were recorded.
     pub baseline_fingerprint: String,
-    /// 16 digits that identify the candidate's; empty where nothing was recorded.
+    /// 16 digits that identify the candidate's settings; empty if none were recorded.
     pub candidate_fingerprint: String,
     /// The baseline's settings.
     pub baseline: &'a BTreeMap<String, String>,
@@ -143,40 +84,16 @@ pub struct EnvironmentEntry<'a> {
     pub candidate: &'a BTreeMap<String, String>,
 }
 
-/// One setting that differs.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct DifferenceEntry<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// The baseline's value.
-    pub baseline: Option<&'a str>,
-    /// The candidate's value.
-    pub candidate: Option<&'a str>,
-}
-
-/// Something that was missing or could not be read.
-#[derive(Debug, Serialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
-pub struct PlaceEntry<'a> {
-    /// Where.
-    pub place: &'a str,
-    /// Why, and the repair where there is one.
-    pub reason: &'a str,
-}
-
-/// Cases by what became of them.
+/// Number of cases by status.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct CountsEntry {
     /// Their bounds hold.
     pub passed: u64,
-    /// A bound is broken there.
+    /// A bound is broken.
     pub failed: u64,
-    /// They differ because of another one.
+    /// They differ because of another case.
     pub follows: u64,
     /// A waiver lets them pass.
     pub waived: u64,
@@ -189,9 +106,9 @@ pub struct CountsEntry {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct SideEntry {
-    /// What was given.
+    /// Paths as given.
     pub paths: Vec<String>,
-    /// What it is, in words.
+    /// Format in words.
     pub format: String,
     /// Points of scalars in it.
     pub points: u64,
@@ -199,63 +116,11 @@ pub struct SideEntry {
     pub steps: u64,
 }
 
-impl<'a> From<&'a Culprit> for CulpritEntry<'a> {
-    fn from(culprit: &'a Culprit) -> Self {
-        Self {
-            kind: culprit.kind.name(),
-            name: &culprit.name,
-            slot: &culprit.slot,
-            step: culprit.step,
-            rank: culprit.rank,
-            cause: culprit.cause,
-            reason: &culprit.reason,
-            baseline: culprit.baseline.map(Exact),
-            candidate: culprit.candidate.map(Exact),
-            error: culprit.error.map(Exact),
-            module: culprit.module.as_deref(),
-            source: culprit.source.as_deref(),
-            stack: &culprit.stack,
-            places: culprit.places,
-            followers: culprit.followers,
-            waived: culprit.waived.as_deref(),
-        }
-    }
-}
-
-impl<'a> From<&'a Case> for CaseEntry<'a> {
-    fn from(case: &'a Case) -> Self {
-        Self {
-            kind: case.kind.name(),
-            name: &case.name,
-            step: case.step,
-            rank: case.rank,
-            status: case.status.name(),
-            message: &case.message,
-        }
-    }
-}
-
-impl<'a> From<&'a Incomplete> for PlaceEntry<'a> {
-    fn from(entry: &'a Incomplete) -> Self {
-        Self { place: &entry.place, reason: &entry.reason }
-    }
-}
-
-impl<'a> From<&'a Difference> for DifferenceEntry<'a> {
-    fn from(difference: &'a Difference) -> Self {
-        Self {
-            name: &difference.name,
-            baseline: difference.baseline.as_deref(),
-            candidate: difference.candidate.as_deref(),
-        }
-    }
-}
-
 impl<'a> From<&'a Environments> for EnvironmentEntry<'a> {
     fn from(environments: &'a Environments) -> Self {
         Self {
             known: environments.is_known(),
-            differences: environments.differences.iter().map(Into::into).collect(),
+            differences: &environments.differences,
             baseline_fingerprint: fingerprint(&environments.baseline),
             candidate_fingerprint: fingerprint(&environments.candidate),
             baseline: &environments.baseline,
@@ -281,11 +146,11 @@ impl<'a> From<&'a GateOutcome> for GateReport<'a> {
         Self {
             schema_version: SCHEMA_VERSION,
             tool: Tool::THIS,
-            state: outcome.state.name(),
+            state: Word(outcome.state),
             exit_code: outcome.exit_code(),
             answer: answer(outcome),
             mode: outcome.mode.name(),
-            culprits: outcome.culprits.iter().map(Into::into).collect(),
+            culprits: &outcome.culprits,
             environment: (&outcome.environment).into(),
             unverified: outcome.unverified.iter().map(Into::into).collect(),
             counts: CountsEntry {

@@ -18,10 +18,12 @@ pub(super) struct Head<'a, R: Serialize> {
     data: &'a R,
 }
 
-/// Data of the comparison view.
+/// Data of the page of a comparison.
 #[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) struct Comparison<'a> {
     pub(super) report: Report<'a>,
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<crate::gallery::Wire<'static>>"))]
     pub(super) portraits: Looks<'a>,
 }
 

@@ -8,6 +8,8 @@ mod head;
 mod pack;
 mod page;
 mod stored;
+#[cfg(feature = "schema")]
+mod types;
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -27,6 +29,8 @@ use probe_compare::PartReport;
 use probe_files::{Draft, ReportError};
 use probe_judge::Summary;
 pub use stored::from_parquet;
+#[cfg(feature = "schema")]
+pub use types::page_types;
 
 use super::{StoredError, StoredRun};
 

@@ -9,8 +9,8 @@ use serde::Serialize;
 use serde::ser::Serializer;
 
 use crate::model::Tool;
-use crate::number;
 use probe_compare::inspect::{InspectedOp, InspectedPart, Inspection, Measured, Values};
+use probe_dump::Exact;
 use probe_dump::{Checksum, Number, SlotSide, TensorRecord, Value};
 use probe_judge::source_line;
 use probe_measure::TensorSummary;
@@ -18,14 +18,14 @@ use probe_measure::TensorSummary;
 /// Version of this format. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// What was found at a path.
+/// Content of a dump or tensor file.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(title = "probe inspection", deny_unknown_fields))]
 pub struct Report<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote the text.
+    /// Program that wrote the document.
     pub tool: Tool,
     /// Path as it was given.
     pub path: String,
@@ -35,9 +35,9 @@ pub struct Report<'a> {
     pub steps: Vec<u64>,
     /// Every rank there is.
     pub ranks: Vec<u32>,
-    /// What was asked for, in order of step, then rank.
+    /// The requested parts, in order of step, then rank.
     pub parts: Vec<Part<'a>>,
-    /// What could not be read; exit code 3 if there is anything.
+    /// Everything that could not be read; exit code 3 if not empty.
     pub incomplete: &'a [String],
 }
 
@@ -50,15 +50,15 @@ pub struct Part<'a> {
     pub step: u64,
     /// Rank.
     pub rank: u32,
-    /// What was recorded of tensors.
+    /// Data recorded for tensors.
     pub task: String,
     /// Level as the capture tool names it; empty when there is none.
     pub level: &'a str,
     /// Ops that were recorded.
     pub op_count: u64,
-    /// The ops that were asked for, in execution order; empty where one tensor was.
+    /// The requested ops, in execution order; empty if a single tensor was requested.
     pub ops: Vec<Op<'a>>,
-    /// The tensor that was asked for; null where none was, or this part has none of that name.
+    /// The requested tensor; null if none was requested or this part has none of that name.
     pub tensor: Option<TensorValues<'a>>,
     /// Remarks that take nothing away.
     pub notes: &'a [String],
@@ -73,7 +73,7 @@ pub struct Op<'a> {
     pub order: u64,
     /// Full name.
     pub name: &'a str,
-    /// Name of the module call it ran in; null where not recorded.
+    /// Name of the module call it ran in; null if not recorded.
     pub scope: Option<&'a str>,
     /// True for a repetition made by activation checkpointing.
     pub recomputed: bool,
@@ -81,7 +81,7 @@ pub struct Op<'a> {
     pub raised: bool,
     /// A remark of the capture.
     pub note: Option<&'a str>,
-    /// Source line of the innermost user frame as `file:line`; null where not recorded.
+    /// Source line of the innermost user frame as `file:line`; null if not recorded.
     pub source: Option<String>,
     /// Inputs, parameters, outputs, parameter gradients.
     pub slots: Vec<Slot<'a>>,
@@ -97,7 +97,7 @@ pub struct Slot<'a> {
     /// Side of the op.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["input", "parameter", "output", "gradient"])))]
     pub side: &'static str,
-    /// What it is.
+    /// Kind of the value.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["tensor", "scalar", "none", "not recorded"])))]
     pub kind: &'static str,
     /// A scalar as text; null for everything else.
@@ -106,7 +106,7 @@ pub struct Slot<'a> {
     pub tensor: Option<Tensor<'a>>,
 }
 
-/// What was recorded of a tensor.
+/// Record of a tensor.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
@@ -115,19 +115,19 @@ pub struct Tensor<'a> {
     pub dtype: String,
     /// Sizes of the dimensions.
     pub shape: &'a [u64],
-    /// Steps in elements from one index to the next; null where not recorded.
+    /// Steps in elements from one index to the next; null if not recorded.
     pub strides: Option<&'a [i64]>,
-    /// Whether autograd tracked it; null where not recorded.
+    /// True if autograd tracked it; null if not recorded.
     pub requires_grad: Option<bool>,
-    /// Where it was; null where not recorded.
+    /// Its device; null if not recorded.
     pub device: Option<&'a str>,
     /// Placement of a distributed tensor; null for others.
     pub placement: Option<&'a str>,
-    /// Statistics as recorded, or measured from the data where none were; null where neither is possible.
+    /// Statistics as recorded, or else measured from the data; null if neither is possible.
     pub statistics: Option<Statistics>,
-    /// xxh3-128 of the bytes as 32 hex digits; null where not recorded.
+    /// xxh3-128 of the bytes as 32 hex digits; null if not recorded.
     pub hash: Option<String>,
-    /// Another checksum as text; null where not recorded.
+    /// Another checksum as text; null if not recorded.
     pub checksum: Option<String>,
     /// True when a sketch was recorded.
     pub sketch: bool,
@@ -135,7 +135,7 @@ pub struct Tensor<'a> {
     pub data: bool,
     /// A remark of the capture.
     pub note: Option<&'a str>,
-    /// Why the data could not be read, where it had to be; null otherwise.
+    /// Reason why needed data could not be read; null otherwise.
     pub unreadable: Option<&'a str>,
 }
 
@@ -148,7 +148,7 @@ pub struct Statistics {
     pub min: Real,
     /// Largest element.
     pub max: Real,
-    /// Index in each dimension of the first element that is `min`; null where not recorded.
+    /// Index in each dimension of the first element that is `min`; null if not recorded.
     pub min_at: Option<Vec<u64>>,
     /// The same of `max`.
     pub max_at: Option<Vec<u64>>,
@@ -156,13 +156,13 @@ pub struct Statistics {
     pub mean: Real,
     /// Euclidean norm.
     pub norm: Real,
-    /// Elements equal to zero; null where not recorded.
+    /// Elements equal to zero; null if not recorded.
     pub zeros: Option<u64>,
-    /// Elements that are NaN; null where not recorded.
+    /// Elements that are NaN; null if not recorded.
     pub nan: Option<u64>,
-    /// Elements that are +Inf; null where not recorded.
+    /// Elements that are +Inf; null if not recorded.
     pub positive_infinite: Option<u64>,
-    /// Elements that are -Inf; null where not recorded.
+    /// Elements that are -Inf; null if not recorded.
     pub negative_infinite: Option<u64>,
     /// Finite elements from 2^100 on in magnitude (of float16 the least number) that mean and norm leave out; null where they are in
     /// both.
@@ -178,13 +178,13 @@ pub struct TensorValues<'a> {
     pub op: &'a str,
     /// Path of its slot.
     pub slot: &'a str,
-    /// What was recorded of it.
+    /// Its record.
     pub record: Tensor<'a>,
-    /// Number of elements; null where there is no data, or it cannot be read. So are the fields below.
+    /// Number of elements; like the fields below, null if there is no data or it cannot be read.
     pub elements: Option<u64>,
     /// Statistics of the data.
     pub statistics: Option<Statistics>,
-    /// The first elements in row-major order as text; all of them where there are few.
+    /// The first elements in row-major order as text; all of them if there are few.
     pub first: Option<&'a [String]>,
     /// The last elements; empty where `first` holds all.
     pub last: Option<&'a [String]>,
@@ -212,10 +212,7 @@ impl Serialize for Real {
             Some(Number::Int(value)) => serializer.serialize_i64(value),
             Some(Number::UInt(value)) => serializer.serialize_u64(value),
             Some(Number::Bool(value)) => serializer.serialize_bool(value),
-            Some(Number::Float(value)) => match number::word(value) {
-                Some(word) => serializer.serialize_str(word),
-                None => serializer.serialize_f64(value),
-            },
+            Some(Number::Float(value)) => Exact(value).serialize(serializer),
         }
     }
 }
@@ -228,7 +225,7 @@ impl schemars::JsonSchema for Real {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "description": "A number, or the truth value of a bool tensor; null where unknown, a word where not finite.",
+            "description": "A number, or the truth value of a bool tensor; null if unknown, a word if not finite.",
             "anyOf": [{ "type": ["number", "boolean", "null"] }, { "enum": ["NaN", "Infinity", "-Infinity"] }],
         })
     }

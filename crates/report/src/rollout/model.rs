@@ -23,7 +23,7 @@ const LISTED: usize = 1000;
 pub struct RolloutReport<'a> {
     /// Version of this format.
     pub schema_version: u32,
-    /// What wrote it.
+    /// Program that wrote it.
     pub tool: Tool,
     /// The answer: `agree`, `differ` or `incomplete`.
     #[cfg_attr(feature = "schema", schemars(extend("enum" = ["agree", "differ", "incomplete"])))]
@@ -52,7 +52,7 @@ pub struct RolloutReport<'a> {
     pub only_rollout: &'a [String],
     /// Names of samples that the rollout lacks, the first thousand.
     pub only_trainer: &'a [String],
-    /// What could not be read.
+    /// Things that could not be read.
     pub incomplete: &'a [String],
 }
 
@@ -67,7 +67,7 @@ pub struct CauseEntry {
     pub first_step: u64,
     /// Number of steps that have it.
     pub steps: usize,
-    /// What to do.
+    /// Suggested action.
     pub action: &'static str,
 }
 
@@ -86,7 +86,7 @@ pub struct StepEntry<'a> {
     pub rest: Measures,
     /// Causes, the first to look at first.
     pub findings: Vec<FindingEntry<'a>>,
-    /// What is no fault.
+    /// Remarks that are no fault.
     pub notes: &'a [String],
     /// The tokens that differ most.
     pub worst: Vec<TokenEntry<'a>>,
@@ -99,7 +99,7 @@ pub struct StepEntry<'a> {
 pub struct FindingEntry<'a> {
     /// Its name.
     pub cause: &'static str,
-    /// What was measured, in one sentence.
+    /// The measurement, in one sentence.
     pub evidence: &'a str,
     /// Share of the sum of |d| that it explains; null where there are no values.
     pub share: Option<f64>,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use probe_compare::PartReport;
 use probe_dump::{
-    Checksum, DType, Number, Op, OpName, Ordinal, PartKey, Rank, RankId, ReadError, RecordedDType,
+    Checksum, DType, Framework, Number, Op, OpName, Ordinal, PartKey, Rank, RankId, ReadError, RecordedDType,
     RecordedStatistics, Scalar, Slot, SlotSide, Task, TensorData, TensorMetadata, TensorRecord, TensorStore,
     Value,
 };
@@ -62,6 +62,7 @@ impl Part {
         let rank = || {
             Rank {
             key: PartKey { step, rank: RankId::Rank(0), label: "rank0".into() },
+            framework: Framework::default(),
             task,
             level: "mix".into(),
             ops: Vec::new(),

@@ -87,3 +87,14 @@ fn the_schema_refuses_what_a_report_never_says() {
 fn the_committed_schema_is_the_generated_one() {
     assert_eq!(SCHEMA, model::report_schema(), "run `cargo run --features schema --bin generate-schemas`");
 }
+
+#[cfg(feature = "schema")]
+#[test]
+fn the_committed_types_of_the_page_are_the_generated_ones() {
+    let committed = include_str!("../../../../web/src/report.ts");
+    assert_eq!(
+        committed,
+        crate::html::page_types(),
+        "run `cargo run --features schema --bin generate-schemas`"
+    );
+}

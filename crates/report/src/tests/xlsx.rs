@@ -19,7 +19,7 @@ use probe_measure::ALL_METRICS;
 type Book = Xlsx<std::io::BufReader<std::fs::File>>;
 
 fn written(path: &Path, rows: u32, parts: &[PartReport<'_>], summary: &Summary) -> Book {
-    finished(XlsxReport::create(path, Extent::Selection).unwrap().with_max_rows(rows), parts, summary)
+    finished(XlsxReport::limited(path, Extent::Selection, rows, 20_000).unwrap(), parts, summary)
 }
 
 fn finished(mut writer: XlsxReport, parts: &[PartReport<'_>], summary: &Summary) -> Book {
@@ -251,8 +251,8 @@ fn long(step: u64, count: usize, at_fault: &[usize], differ: &[usize]) -> Part {
 /// Writes `parts` with tables that hold everything up to `most` rows.
 fn selected(extent: Extent, most: u64, parts: &[PartReport<'_>], summary: &Summary) -> Book {
     let folder = tempfile::tempdir().unwrap();
-    let writer = XlsxReport::create(&folder.path().join("r.xlsx"), extent).unwrap();
-    finished(writer.with_selection_from(extent, most), parts, summary)
+    let writer = XlsxReport::limited(&folder.path().join("r.xlsx"), extent, 1_000_000, most).unwrap();
+    finished(writer, parts, summary)
 }
 
 /// Returns the orders of the ops on a sheet, and its notice if it has one.
@@ -419,8 +419,8 @@ fn a_large_run_of_shards_shows_what_one_process_shows_whatever_order_they_are_in
     let [one, two, three] = [&first, &second, &third].map(|part| PartReport { parts: 3, ..part.report() });
     let mut live = selected(Extent::Selection, 100, &[one, two, three], &all);
     let run = stored(folder.path(), &[three, two, one]);
-    let writer = XlsxReport::create(&folder.path().join("stored.xlsx"), Extent::Selection).unwrap();
-    let mut writer = writer.with_selection_from(Extent::Selection, 100);
+    let path = folder.path().join("stored.xlsx");
+    let mut writer = XlsxReport::limited(&path, Extent::Selection, 1_000_000, 100).unwrap();
     writer.stored(&run, &all).unwrap();
     let mut made: Book = open_workbook(Box::new(writer).finish(&all).unwrap().place().unwrap()).unwrap();
     assert_eq!(cells(&mut made), cells(&mut live));

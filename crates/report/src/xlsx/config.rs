@@ -1,9 +1,12 @@
 //! Writes `result.xlsx` of a configuration check: the parts that passed, and every row of every part.
 
 use std::io;
+use std::path::Path;
 
-use super::book::Book;
-use super::sheet::{Head, Layout, MAX_ROWS, Sheet, Spot};
+use super::book;
+use super::pairs::Pairs;
+use super::rows::{Rows, Spot};
+use super::sheet::{Head, Layout, MAX_ROWS, Sheet};
 use super::style::Style;
 use crate::config::answer;
 use crate::model::Tool;
@@ -35,15 +38,18 @@ const ROWS: [(&str, u16); 8] = [
     ("action", 60),
 ];
 
+/// Rows that are held at once before they are compressed.
+const AT_ONCE: usize = 10_000;
+
 /// Writes the workbook into `draft`.
 pub(crate) fn write(draft: &mut Draft, outcome: &Outcome) -> io::Result<()> {
-    let mut book = Book::create(draft.folder())?;
-    let mut sheets = vec![summary(outcome, &mut book)?];
+    let folder = draft.folder().to_owned();
+    let mut sheets = vec![summary(outcome, &folder)?];
     for part in &outcome.parts {
-        sheets.extend(table(part, &mut book)?);
+        sheets.extend(table(part, &folder)?);
     }
-    sheets.push(about(outcome, &mut book)?);
-    book.save(sheets, draft.file())
+    sheets.push(about(outcome, &folder)?);
+    book::save(sheets, draft.file())
 }
 
 const fn look(verdict: Verdict) -> Style {
@@ -61,7 +67,7 @@ fn head(columns: &[(&str, u16)]) -> Head {
     Head { labels, frozen: 1, notice: None }
 }
 
-fn summary(outcome: &Outcome, book: &mut Book) -> io::Result<Sheet> {
+fn summary(outcome: &Outcome, folder: &Path) -> io::Result<Sheet> {
     let tab = match outcome.verdict {
         CheckVerdict::Match => 0x0070_AD47,
         CheckVerdict::Diff => 0x00C0_0000,
@@ -73,23 +79,25 @@ fn summary(outcome: &Outcome, book: &mut Book) -> io::Result<Sheet> {
         head: Some(head(&SUMMARY)),
         tab: Some(tab),
     };
-    let mut sheet = book.sheet(&layout)?;
+    let mut sheet = Sheet::create(layout, folder)?;
+    let mut rows = sheet.below();
     for part in &outcome.parts {
-        let rows = Spot { sheet: part.part.name().to_owned(), row: 1 };
-        sheet.link(Style::Link, part.part.name(), &rows);
-        sheet.flag(part.passes());
-        sheet.text(look(part.verdict), part.verdict.name());
+        let table = Spot { sheet: part.part.name().to_owned(), row: 1 };
+        rows.link(Style::Link, part.part.name(), &table);
+        rows.flag(part.passes());
+        rows.text(look(part.verdict), part.verdict.name());
         for verdict in Verdict::ALL {
-            sheet.count(Style::Centre, part.count(verdict) as u64);
+            rows.count(Style::Centre, part.count(verdict) as u64);
         }
-        sheet.end_row()?;
+        rows.end_row();
     }
+    sheet.append(rows)?;
     Ok(sheet)
 }
 
 /// Returns the sheet of a part, or several if it is longer than a sheet.
-fn table(part: &PartOutcome, book: &mut Book) -> io::Result<Vec<Sheet>> {
-    let mut begin = |number: usize| -> io::Result<Sheet> {
+fn table(part: &PartOutcome, folder: &Path) -> io::Result<Vec<Sheet>> {
+    let begin = |number: usize| -> io::Result<Sheet> {
         let name =
             if number == 0 { part.part.name().to_owned() } else { format!("{} {}", part.part, number + 1) };
         let layout = Layout {
@@ -98,74 +106,72 @@ fn table(part: &PartOutcome, book: &mut Book) -> io::Result<Vec<Sheet>> {
             head: Some(head(&ROWS)),
             ..Layout::default()
         };
-        book.sheet(&layout)
+        Sheet::create(layout, folder)
     };
-    let mut full = Vec::new();
-    let mut sheet = begin(0)?;
-    for row in &part.rows {
-        if sheet.row() > MAX_ROWS {
-            let next = begin(full.len() + 1)?;
-            full.push(std::mem::replace(&mut sheet, next));
+    let mut sheets = Vec::new();
+    for some in part.rows.chunks(MAX_ROWS as usize - 1) {
+        let mut sheet = begin(sheets.len())?;
+        for some in some.chunks(AT_ONCE) {
+            let mut rows = sheet.below();
+            for row in some {
+                line(&mut rows, row);
+            }
+            sheet.append(rows)?;
         }
-        line(&mut sheet, row)?;
+        sheets.push(sheet);
     }
     if part.rows.is_empty() {
+        let mut sheet = begin(0)?;
         sheet.remark("empty: neither pack holds anything of this part")?;
+        sheets.push(sheet);
     }
-    full.push(sheet);
-    Ok(full)
+    Ok(sheets)
 }
 
-fn line(sheet: &mut Sheet, row: &Row) -> io::Result<()> {
-    sheet.text(Style::Plain, &row.key);
+fn line(rows: &mut Rows, row: &Row) {
+    rows.text(Style::Plain, &row.key);
     match row.step {
-        Some(step) => sheet.count(Style::Centre, step),
-        None => sheet.skip(),
+        Some(step) => rows.count(Style::Centre, step),
+        None => rows.skip(),
     }
     if row.ranks.is_empty() {
-        sheet.skip();
+        rows.skip();
     } else {
-        sheet.text(Style::Centre, &ranges(&row.ranks));
+        rows.text(Style::Centre, &ranges(&row.ranks));
     }
     for value in [&row.baseline, &row.candidate] {
         match value {
-            Some(text) => sheet.text(Style::Plain, text),
-            None => sheet.skip(),
+            Some(text) => rows.text(Style::Plain, text),
+            None => rows.skip(),
         }
     }
-    sheet.text(look(row.verdict), row.verdict.name());
+    rows.text(look(row.verdict), row.verdict.name());
     for text in [&row.reason, &row.action] {
         if text.is_empty() {
-            sheet.skip();
+            rows.skip();
         } else {
-            sheet.text(Style::Plain, text);
+            rows.text(Style::Plain, text);
         }
     }
-    sheet.end_row()
+    rows.end_row();
 }
 
 /// Returns the sheet with the answer, the packs, and the meaning of the words.
-fn about(outcome: &Outcome, book: &mut Book) -> io::Result<Sheet> {
-    let layout = Layout { name: "about".into(), widths: vec![22, 120], ..Layout::default() };
-    let mut sheet = book.sheet(&layout)?;
-    let mut pair = |style: Style, key: &str, text: &str| -> io::Result<()> {
-        sheet.text(style, key);
-        sheet.text(Style::Plain, text);
-        sheet.end_row()
-    };
-    pair(Style::Bold, "answer", &answer(outcome))?;
-    pair(Style::Plain, "devices", &outcome.pair.to_string())?;
+fn about(outcome: &Outcome, folder: &Path) -> io::Result<Sheet> {
+    let mut page = Pairs::create("about", [22, 120], folder)?;
+    page.entry(Style::Bold, "answer", &answer(outcome));
+    page.entry(Style::Plain, "devices", &outcome.pair.to_string());
     for (side, pack) in [("baseline", &outcome.baseline), ("candidate", &outcome.candidate)] {
-        pair(Style::Plain, side, &format!("{} ({})", pack.path, pack.origin.name()))?;
+        page.entry(Style::Plain, side, &format!("{} ({})", pack.path, pack.origin.name()));
     }
     for entry in &outcome.incomplete {
-        pair(Style::Warn, "not read", &format!("{}: {}", entry.place, entry.reason))?;
+        page.entry(Style::Warn, "not read", &format!("{}: {}", entry.place, entry.reason));
     }
-    pair(Style::Plain, "tool", &format!("{} {}", Tool::THIS.name, Tool::THIS.version))?;
-    pair(Style::Bold, "verdicts", "")?;
+    page.entry(Style::Plain, "tool", &format!("{} {}", Tool::THIS.name, Tool::THIS.version));
+    page.section("verdicts");
     for verdict in Verdict::ALL {
-        pair(look(verdict), verdict.name(), verdict.meaning())?;
+        page.entry(look(verdict), verdict.name(), verdict.meaning());
     }
-    pair(Style::Bold, "pass_check", "TRUE where nothing counts as a difference, else FALSE")?;
-    Ok(sheet)
+    page.entry(Style::Bold, "pass_check", "TRUE if nothing counts as a difference, else FALSE");
+    page.finish()
 }

@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::path::Path;
 
-use super::book::Book;
-use super::sheet::{Layout, Sheet, Spot};
+use super::rows::{Rows, Spot};
+use super::sheet::{Layout, Sheet};
 use super::style::Style;
 use super::table::{put, put_link, put_metric};
 use crate::model::Tool;
@@ -49,7 +50,7 @@ pub(super) fn write(
     summary: &Summary,
     faults: &HashMap<(u64, u32, usize), Spot>,
     selections: &[(&str, String)],
-    book: &mut Book,
+    folder: &Path,
 ) -> io::Result<Sheet> {
     let tab = match summary.verdict {
         RunVerdict::Agree => 0x0070_AD47,
@@ -62,76 +63,78 @@ pub(super) fn write(
         head: None,
         tab: Some(tab),
     };
-    let mut page = Page { sheet: book.sheet(&layout)? };
-    page.sheet.paragraph(Style::Title, &answer(summary), ACROSS, TITLE_FITS, 1.25)?;
-    page.pair("verdict", Style::run(summary.verdict), summary.verdict.name())?;
+    let mut sheet = Sheet::create(layout, folder)?;
+    let mut page = Page { rows: sheet.below() };
+    page.rows.paragraph(Style::Title, &answer(summary), ACROSS, TITLE_FITS, 1.25);
+    page.pair("verdict", Style::run(summary.verdict), summary.verdict.name());
     if let Some(first) = &summary.first_divergence {
-        page.pair("cause", Style::Plain, &format!("{}: {}", first.cause, first.cause.meaning()))?;
+        page.pair("cause", Style::Plain, &format!("{}: {}", first.cause, first.cause.meaning()));
     }
     for note in &summary.notes {
-        page.pair("note", Style::Plain, note)?;
+        page.pair("note", Style::Plain, note);
     }
     for (sheet, holds) in selections {
-        page.pair(&format!("sheet {sheet}"), Style::Plain, holds)?;
+        page.pair(&format!("sheet {sheet}"), Style::Plain, holds);
     }
-    page.blank()?;
-    page.culprits(summary, faults)?;
-    page.runs(summary)?;
-    page.tallies(summary)?;
-    page.incomplete(summary)?;
-    page.section("written by")?;
-    page.pair("tool", Style::Plain, &format!("{} {}", Tool::THIS.name, Tool::THIS.version))?;
-    page.pair("seconds", Style::Plain, &format!("{:.2}", summary.seconds))?;
-    Ok(page.sheet)
+    page.blank();
+    page.culprits(summary, faults);
+    page.runs(summary);
+    page.tallies(summary);
+    page.incomplete(summary);
+    page.section("written by");
+    page.pair("tool", Style::Plain, &format!("{} {}", Tool::THIS.name, Tool::THIS.version));
+    page.pair("seconds", Style::Plain, &format!("{:.2}", summary.seconds));
+    sheet.append(page.rows)?;
+    Ok(sheet)
 }
 
 /// Writes steps or ranks: a number if there is only one, else a list such as `0-63`.
-fn numbers<T: Into<u64> + Copy>(sheet: &mut Sheet, list: &[T]) {
+fn numbers<T: Into<u64> + Copy>(rows: &mut Rows, list: &[T]) {
     match list {
-        [one] => sheet.count(Style::Centre, (*one).into()),
-        _ => sheet.text(Style::Centre, &ranges(list)),
+        [one] => rows.count(Style::Centre, (*one).into()),
+        _ => rows.text(Style::Centre, &ranges(list)),
     }
 }
 
 struct Page {
-    sheet: Sheet,
+    rows: Rows,
 }
 
 impl Page {
-    fn line(&mut self, style: Style, text: &str) -> io::Result<()> {
-        self.sheet.text(style, text);
-        self.sheet.end_row()
+    fn line(&mut self, style: Style, text: &str) {
+        self.rows.text(style, text);
+        self.rows.end_row();
     }
 
-    fn blank(&mut self) -> io::Result<()> {
-        self.sheet.end_row()
+    fn blank(&mut self) {
+        self.rows.end_row();
     }
 
-    fn section(&mut self, title: &str) -> io::Result<()> {
-        self.blank()?;
-        self.line(Style::Bold, title)
+    fn section(&mut self, title: &str) {
+        self.blank();
+        self.line(Style::Bold, title);
     }
 
-    fn pair(&mut self, key: &str, style: Style, text: &str) -> io::Result<()> {
-        self.sheet.text(Style::Plain, key);
+    fn pair(&mut self, key: &str, style: Style, text: &str) {
+        self.rows.text(Style::Plain, key);
         if text.chars().count() > TEXT_FITS {
-            return self.sheet.paragraph(Style::Wrapped, text, ACROSS - 1, TEXT_FITS, 1.0);
+            return self.rows.paragraph(Style::Wrapped, text, ACROSS - 1, TEXT_FITS, 1.0);
         }
-        self.sheet.text(style, text);
-        self.sheet.end_row()
+        self.rows.text(style, text);
+        self.rows.end_row();
     }
 
-    fn tally(&mut self, word: &str, style: Style, count: u64, meaning: &str) -> io::Result<()> {
-        self.sheet.text(style, word);
-        self.sheet.count(Style::Plain, count);
-        self.sheet.skip();
-        self.sheet.text(Style::Plain, meaning);
-        self.sheet.end_row()
+    fn tally(&mut self, word: &str, style: Style, count: u64, meaning: &str) {
+        self.rows.text(style, word);
+        self.rows.count(Style::Plain, count);
+        self.rows.skip();
+        self.rows.text(Style::Plain, meaning);
+        self.rows.end_row();
     }
 
-    fn culprits(&mut self, summary: &Summary, faults: &HashMap<(u64, u32, usize), Spot>) -> io::Result<()> {
+    fn culprits(&mut self, summary: &Summary, faults: &HashMap<(u64, u32, usize), Spot>) {
         if summary.culprits.is_empty() {
-            return Ok(());
+            return;
         }
         let all = summary.groups.len();
         let title = if all > MAX_CULPRITS {
@@ -139,52 +142,51 @@ impl Page {
         } else {
             "ops at fault".to_owned()
         };
-        self.line(Style::Bold, &title)?;
+        self.line(Style::Bold, &title);
         for (label, _) in COLUMNS {
-            self.sheet.text(Style::Header, label);
+            self.rows.text(Style::Header, label);
         }
-        self.sheet.end_row()?;
+        self.rows.end_row();
         for group in summary.groups.iter().take(MAX_CULPRITS) {
             if let Some(finding) = summary.culprits.get(group.first) {
-                self.culprit(group, finding, faults.get(&(finding.step, finding.rank, finding.order)))?;
+                self.culprit(group, finding, faults.get(&(finding.step, finding.rank, finding.order)));
             }
         }
-        Ok(())
     }
 
-    fn culprit(&mut self, group: &FaultGroup, finding: &Finding, spot: Option<&Spot>) -> io::Result<()> {
-        let sheet = &mut self.sheet;
-        sheet.count(Style::Centre, finding.order as u64);
-        numbers(sheet, &group.steps);
-        numbers(sheet, &group.ranks);
-        put_link(sheet, &finding.op, Style::LinkAtFault, spot);
+    fn culprit(&mut self, group: &FaultGroup, finding: &Finding, spot: Option<&Spot>) {
+        let rows = &mut self.rows;
+        rows.count(Style::Centre, finding.order as u64);
+        numbers(rows, &group.steps);
+        numbers(rows, &group.ranks);
+        put_link(rows, &finding.op, Style::LinkAtFault, spot);
         let text =
             |text: &str| if text.is_empty() { Cell::Empty } else { Cell::Text(text.to_owned().into()) };
-        put(sheet, &text(&finding.slot), Style::Plain);
-        put(sheet, &text(finding.cause.name()), Style::Plain);
-        sheet.text(Style::role(finding.role), finding.role.name());
+        put(rows, &text(&finding.slot), Style::Plain);
+        put(rows, &text(finding.cause.name()), Style::Plain);
+        rows.text(Style::role(finding.role), finding.role.name());
         for metric in [Metric::RelL2, Metric::Cosine, Metric::MaxAbsErr] {
             let value =
                 finding.metrics.iter().find(|(name, _)| *name == metric).and_then(|(_, value)| *value);
-            put_metric(sheet, &value.map_or(Cell::Empty, Cell::Real));
+            put_metric(rows, &value.map_or(Cell::Empty, Cell::Real));
         }
         for place in [finding.source.as_deref(), finding.module.as_deref()] {
-            put(sheet, &text(place.unwrap_or_default()), Style::Indented);
+            put(rows, &text(place.unwrap_or_default()), Style::Indented);
         }
-        sheet.count(Style::Centre, group.followers);
-        put(sheet, &text(&whereabouts(finding).unwrap_or_default()), Style::Plain);
+        rows.count(Style::Centre, group.followers);
+        put(rows, &text(&whereabouts(finding).unwrap_or_default()), Style::Plain);
         let bound = match finding.basis {
             Some(Basis::Statistics) => " (metrics are lower bounds)",
             Some(Basis::Sketch) => " (metrics are estimates from sketches)",
             Some(Basis::Data) | None => "",
         };
-        put(sheet, &text(&format!("{}{bound}", finding.reason)), Style::Plain);
-        sheet.end_row()
+        put(rows, &text(&format!("{}{bound}", finding.reason)), Style::Plain);
+        rows.end_row();
     }
 
-    fn runs(&mut self, summary: &Summary) -> io::Result<()> {
+    fn runs(&mut self, summary: &Summary) {
         for (side, run) in [("baseline", &summary.baseline), ("candidate", &summary.candidate)] {
-            self.section(side)?;
+            self.section(side);
             let RunInfo { path, format, task, level, steps, ranks, ops } = run;
             for (key, text) in [
                 ("path", path.clone()),
@@ -195,47 +197,44 @@ impl Page {
                 ("ranks", ranges(ranks)),
                 ("ops", ops.to_string()),
             ] {
-                self.pair(key, Style::Plain, if text.is_empty() { "-" } else { &text })?;
+                self.pair(key, Style::Plain, if text.is_empty() { "-" } else { &text });
             }
         }
-        Ok(())
     }
 
-    fn tallies(&mut self, summary: &Summary) -> io::Result<()> {
+    fn tallies(&mut self, summary: &Summary) {
         let counts = &summary.counts;
-        self.section("compared")?;
+        self.section("compared");
         for (word, count, meaning) in [
             ("parts", counts.parts, "one step of one rank each"),
             ("ops paired", counts.ops_paired, "present on both sides"),
             ("baseline only", counts.ops_baseline_only, "ops without counterpart, see the sheet unmatched"),
             ("candidate only", counts.ops_candidate_only, "ops without counterpart, see the sheet unmatched"),
         ] {
-            self.tally(word, Style::Plain, count, meaning)?;
+            self.tally(word, Style::Plain, count, meaning);
         }
-        self.pair("data read", Style::Plain, &bytes(counts.bytes))?;
-        self.section("ops by role")?;
+        self.pair("data read", Style::Plain, &bytes(counts.bytes));
+        self.section("ops by role");
         for role in Role::ALL {
-            self.tally(role.name(), Style::role(role), counts.role(role), role.meaning())?;
+            self.tally(role.name(), Style::role(role), counts.role(role), role.meaning());
         }
-        self.section("values by verdict")?;
+        self.section("values by verdict");
         for verdict in Verdict::ALL {
-            self.tally(verdict.name(), Style::verdict(verdict), counts.verdict(verdict), verdict.meaning())?;
+            self.tally(verdict.name(), Style::verdict(verdict), counts.verdict(verdict), verdict.meaning());
         }
-        Ok(())
     }
 
-    fn incomplete(&mut self, summary: &Summary) -> io::Result<()> {
+    fn incomplete(&mut self, summary: &Summary) {
         if summary.incomplete.is_empty() {
-            return Ok(());
+            return;
         }
         let all = summary.incomplete.len();
-        self.section(&format!("not compared ({all})"))?;
+        self.section(&format!("not compared ({all})"));
         for entry in summary.incomplete.iter().take(MAX_INCOMPLETE) {
-            self.line(Style::Plain, &format!("{}: {}", entry.place, entry.reason))?;
+            self.line(Style::Plain, &format!("{}: {}", entry.place, entry.reason));
         }
         if all > MAX_INCOMPLETE {
-            self.line(Style::Plain, &format!("and {} more, all in report.json", all - MAX_INCOMPLETE))?;
+            self.line(Style::Plain, &format!("and {} more, all in report.json", all - MAX_INCOMPLETE));
         }
-        Ok(())
     }
 }

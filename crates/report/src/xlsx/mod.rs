@@ -1,6 +1,7 @@
 //! Writes `result.xlsx`, the workbook for people.
 //!
-//! Rows are written to a temporary file as parts arrive and are packed at the end, so memory use stays flat.
+//! Rows are made and compressed by several threads as parts arrive. What is compressed goes to temporary files when it is
+//! large, so memory use stays flat.
 //!
 //! Sheets: `run info` (the answer), `summary` (a row per op), `tensors` (a row per slot), `unmatched`, `legend`. For a large comparison the tables
 //! hold a selection. A full sheet continues in `tensors 2`. Columns that the recorded task cannot fill are omitted; a part of another task, which
@@ -10,29 +11,33 @@ mod book;
 pub(super) mod config;
 mod content;
 mod front;
-mod guard;
 mod legend;
+mod member;
+mod package;
+mod pairs;
 pub(super) mod rollout;
+mod rows;
 mod selection;
 mod sheet;
 mod stored;
 mod style;
 mod table;
+mod tables;
 mod text;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-use self::book::Book;
 use self::content::Content;
+use self::rows::Spot;
 use self::selection::{Outline, Selection};
-use self::sheet::{Sheet, Spot};
-use self::table::Table;
+use self::sheet::Sheet;
+use self::table::Strip;
+use self::tables::{Entry, TableOp, Tables};
 use super::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use super::number::thousands;
-use super::rows::op_rows;
+use super::rows::{OpRow, op_rows};
 use super::{Extent, ReportWriter};
 use super::{StoredError, StoredRun};
 use probe_compare::PartReport;
@@ -42,18 +47,10 @@ use probe_judge::Summary;
 /// Writer of `result.xlsx`.
 pub struct XlsxReport {
     draft: Draft,
-    book: Book,
     content: Option<Content>,
-    summary: Table<OpColumn>,
-    tensors: Table<SlotColumn>,
-    unmatched: Table<UnmatchedColumn>,
+    tables: Tables,
     ops: Selection,
     values: Selection,
-    /// Maximum number of unpaired rows, and the number of rows left out.
-    most_unmatched: u64,
-    unmatched_left_out: u64,
-    /// First rows of the ops at fault, by step, rank and order.
-    faults: HashMap<(u64, u32, usize), Spot>,
 }
 
 impl fmt::Debug for XlsxReport {
@@ -68,38 +65,21 @@ impl XlsxReport {
     /// # Errors
     /// [`ReportError::Io`] when the folder cannot be written.
     pub fn create(path: &Path, extent: Extent) -> Result<Self, ReportError> {
+        Self::limited(path, extent, sheet::MAX_ROWS, selection::MAX_ROWS)
+    }
+
+    /// As [`create`](Self::create), with limits on the rows of a sheet and on those up to which a table holds
+    /// everything.
+    pub(crate) fn limited(path: &Path, extent: Extent, rows: u32, most: u64) -> Result<Self, ReportError> {
         let draft = Draft::create(path)?;
-        let book = Book::create(draft.folder()).map_err(|error| draft.refused(error))?;
+        let most_unmatched = if extent == Extent::Full { u64::MAX } else { most };
         Ok(Self {
-            draft,
-            book,
             content: None,
-            summary: Table::new("summary", 4, sheet::MAX_ROWS),
-            tensors: Table::new("tensors", 5, sheet::MAX_ROWS),
-            unmatched: Table::new("unmatched", 5, sheet::MAX_ROWS),
-            ops: Selection::new(extent, selection::MAX_ROWS, |_| 1),
-            values: Selection::new(extent, selection::MAX_ROWS, Outline::rows),
-            most_unmatched: if extent == Extent::Full { u64::MAX } else { selection::MAX_ROWS },
-            unmatched_left_out: 0,
-            faults: HashMap::new(),
+            tables: Tables::new(draft.folder(), rows, most_unmatched),
+            ops: Selection::new(extent, most, |_| 1),
+            values: Selection::new(extent, most, Outline::rows),
+            draft,
         })
-    }
-
-    /// Lowers the number of rows per sheet, to test rolling over.
-    #[cfg(test)]
-    pub(crate) fn with_max_rows(mut self, rows: u32) -> Self {
-        self.summary = Table::new("summary", 4, rows);
-        self.tensors = Table::new("tensors", 5, rows);
-        self
-    }
-
-    /// Lowers the number of rows up to which a table holds everything.
-    #[cfg(test)]
-    pub(crate) fn with_selection_from(mut self, extent: Extent, rows: u64) -> Self {
-        self.ops = Selection::new(extent, rows, |_| 1);
-        self.values = Selection::new(extent, rows, Outline::rows);
-        self.most_unmatched = if extent == Extent::Full { u64::MAX } else { rows };
-        self
     }
 
     /// Ensures that the open sheets have the columns that `content` needs, and state what they hold.
@@ -107,40 +87,24 @@ impl XlsxReport {
         let needed = self.content.map_or(content, |present| present.union(content));
         self.content = Some(needed);
         let (ops, values) = (self.ops.notice(), self.values.notice());
-        self.summary.shape(content::op_columns(needed), ops, &mut self.book)?;
-        self.tensors.shape(content::slot_columns(needed), values, &mut self.book)?;
-        self.unmatched.shape(UnmatchedColumn::ALL.to_vec(), None, &mut self.book)
+        let Tables { folder, summary, values: slots, unmatched, .. } = &mut self.tables;
+        summary.shape(content::op_columns(needed), ops, folder)?;
+        slots.shape(content::slot_columns(needed), values, folder)?;
+        unmatched.shape(UnmatchedColumn::ALL.to_vec(), None, folder)
     }
 
     fn write_part(&mut self, part: &PartReport<'_>) -> io::Result<()> {
         let outlines: Vec<Outline> = op_rows(part).map(|op| Outline::of(&op)).collect();
         let (ops, values) = (self.ops.of(&outlines, part.parts), self.values.of(&outlines, part.parts));
         self.provide(Content::of(part))?;
-        let book = &mut self.book;
-        for ((op, in_summary), in_tensors) in op_rows(part).zip(ops).zip(values) {
-            let at = if in_summary { Some(self.summary.next(book)?) } else { None };
-            let spot = if in_tensors && op.slot_count() > 0 { Some(self.tensors.next(book)?) } else { None };
-            if in_tensors {
-                for slot in op.slots() {
-                    self.tensors.slot(|column| slot.cell(column), book)?;
-                }
-            }
-            if in_summary {
-                let shown = op.representative();
-                self.summary.op(|column| op.cell(column, shown), spot.as_ref(), book)?;
-            }
-            if self.unmatched.rows() < self.most_unmatched {
-                self.unmatched.one_sided(&op, spot.as_ref(), book)?;
-            } else {
-                self.unmatched_left_out += table::one_sided_rows(&op);
-            }
-            if op.judged().cause.is_some() {
-                // An op without values has no row in that table.
-                let spot = spot.or(at);
-                spot.map(|spot| self.faults.insert((part.pair.step, part.pair.rank, op.order()), spot));
-            }
-        }
-        Ok(())
+        let (step, rank) = (part.pair.step, part.pair.rank);
+        self.tables.write(op_rows(part).zip(ops).zip(values).map(|((op, in_summary), in_values)| Entry {
+            op,
+            in_summary,
+            values: if in_values { op.slot_count() as u64 } else { 0 },
+            unmatched: table::one_sided_rows(&op),
+            fault: op.judged().cause.map(|_| (step, rank, op.order())),
+        }))
     }
 
     /// Returns every sheet, in order.
@@ -148,9 +112,11 @@ impl XlsxReport {
         if self.content.is_none() {
             self.provide(Content::EVERYTHING)?;
         }
-        if self.unmatched_left_out > 0 {
-            let more = thousands(self.unmatched_left_out);
-            self.unmatched.remark(&format!(
+        let Tables { folder, summary: ops, values, unmatched, unmatched_left_out, faults, .. } =
+            &mut self.tables;
+        if *unmatched_left_out > 0 {
+            let more = thousands(*unmatched_left_out);
+            unmatched.remark(&format!(
                 "and {more} more, all in result.parquet, or here with `probe compare --full`"
             ))?;
         }
@@ -159,21 +125,36 @@ impl XlsxReport {
                 .into_iter()
                 .filter_map(|(sheet, words)| Some((sheet, words?)))
                 .collect();
-        let mut sheets = vec![front::write(summary, &self.faults, &selections, &mut self.book)?];
-        let nothing = |selects: bool, otherwise: &str| {
-            let words = if selects { "no op is at fault, and no value differs" } else { otherwise };
+        let mut sheets = vec![front::write(summary, faults, &selections, folder)?];
+        let nothing = |otherwise: &str| {
+            let words =
+                if selections.is_empty() { otherwise } else { "no op is at fault, and no value differs" };
             format!("empty: {words}")
         };
-        let why = nothing(!selections.is_empty(), "no op was compared");
-        sheets.extend(self.summary.take_sheets(&why)?);
-        let why = nothing(!selections.is_empty(), "the ops hold no values");
-        sheets.extend(self.tensors.take_sheets(&why)?);
+        sheets.extend(ops.take_sheets(&nothing("no op was compared"))?);
+        sheets.extend(values.take_sheets(&nothing("the ops hold no values"))?);
         sheets.extend(
-            self.unmatched
-                .take_sheets("empty: every op and every value that was compared has a counterpart")?,
+            unmatched.take_sheets("empty: every op and every value that was compared has a counterpart")?,
         );
-        sheets.push(legend::write(&mut self.book)?);
+        sheets.push(legend::write(folder)?);
         Ok(sheets)
+    }
+}
+
+impl TableOp for OpRow<'_> {
+    fn values(&self, strip: &mut Strip<'_, SlotColumn>) {
+        for slot in self.slots() {
+            strip.slot(|column| slot.cell(column));
+        }
+    }
+
+    fn summary(&self, strip: &mut Strip<'_, OpColumn>, details: Option<&Spot>) {
+        let shown = self.representative();
+        strip.op(|column| self.cell(column, shown), details);
+    }
+
+    fn unmatched(&self, strip: &mut Strip<'_, UnmatchedColumn>, details: impl Fn(usize) -> Option<Spot>) {
+        strip.one_sided(self, details);
     }
 }
 
@@ -188,8 +169,8 @@ impl ReportWriter for XlsxReport {
 
     fn finish(mut self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
         let sheets = self.sheets(summary).map_err(|error| self.draft.refused(error))?;
-        let Self { mut draft, book, .. } = *self;
-        match book.save(sheets, draft.file()) {
+        let Self { mut draft, .. } = *self;
+        match book::save(sheets, draft.file()) {
             Ok(()) => Ok(draft),
             Err(error) => Err(draft.refused(error)),
         }

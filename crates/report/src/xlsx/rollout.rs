@@ -1,8 +1,11 @@
 //! Writes `samples.xlsx`: a row a sample, the causes, and the meaning of the columns.
 
 use std::io;
+use std::path::Path;
 
-use super::book::Book;
+use super::book;
+use super::pairs::Pairs;
+use super::rows::Rows;
 use super::sheet::{Head, Layout, MAX_ROWS, Sheet};
 use super::style::Style;
 use crate::model::Tool;
@@ -29,121 +32,125 @@ const SAMPLES: [(&str, u16, &str); 9] = [
 const CAUSES: [(&str, u16); 6] =
     [("step", 8), ("cause", 14), ("samples", 10), ("share", 10), ("evidence", 100), ("action", 70)];
 
+/// Rows that are held at once before they are compressed.
+const AT_ONCE: usize = 10_000;
+
 /// Writes the workbook into `draft`.
 pub(crate) fn write(draft: &mut Draft, outcome: &RolloutOutcome) -> io::Result<()> {
-    let mut book = Book::create(draft.folder())?;
-    let mut sheets = vec![causes(outcome, &mut book)?];
-    sheets.extend(samples(outcome, &mut book)?);
-    sheets.push(about(outcome, &mut book)?);
-    book.save(sheets, draft.file())
+    let folder = draft.folder().to_owned();
+    let mut sheets = vec![causes(outcome, &folder)?];
+    sheets.extend(samples(outcome, &folder)?);
+    sheets.push(about(outcome, &folder)?);
+    book::save(sheets, draft.file())
 }
 
-fn causes(outcome: &RolloutOutcome, book: &mut Book) -> io::Result<Sheet> {
+fn causes(outcome: &RolloutOutcome, folder: &Path) -> io::Result<Sheet> {
     let labels = CAUSES.map(|(label, _)| label.to_owned()).into();
-    let mut sheet = book.sheet(&Layout {
+    let layout = Layout {
         name: "causes".into(),
         widths: CAUSES.map(|(_, width)| width).into(),
         head: Some(Head { labels, frozen: 2, notice: None }),
         tab: None,
-    })?;
+    };
+    let mut sheet = Sheet::create(layout, folder)?;
+    let mut rows = sheet.below();
     let findings =
         outcome.steps.iter().flat_map(|step| step.findings.iter().map(move |finding| (step, finding)));
     for (step, finding) in findings.take(MAX_ROWS as usize - 2) {
-        sheet.count(Style::Centre, step.step);
-        sheet.text(Style::Bad, finding.cause.name());
+        rows.count(Style::Centre, step.step);
+        rows.text(Style::Bad, finding.cause.name());
         let count = if finding.samples.is_empty() { step.samples.len() } else { finding.samples.len() };
-        sheet.count(Style::Centre, count as u64);
+        rows.count(Style::Centre, count as u64);
         match finding.share {
-            Some(share) => sheet.real(Style::metric(share), share),
-            None => sheet.skip(),
+            Some(share) => rows.real(Style::metric(share), share),
+            None => rows.skip(),
         }
-        sheet.text(Style::Plain, &finding.evidence);
-        sheet.text(Style::Plain, finding.cause.action());
-        sheet.end_row()?;
+        rows.text(Style::Plain, &finding.evidence);
+        rows.text(Style::Plain, finding.cause.action());
+        rows.end_row();
     }
+    sheet.append(rows)?;
     if outcome.causes().is_empty() {
         sheet.remark("no cause was found")?;
     }
     Ok(sheet)
 }
 
-fn samples(outcome: &RolloutOutcome, book: &mut Book) -> io::Result<Vec<Sheet>> {
-    let mut begin = |number: usize| {
+/// Returns the sheet of the samples, or several if there are more than rows in a sheet.
+fn samples(outcome: &RolloutOutcome, folder: &Path) -> io::Result<Vec<Sheet>> {
+    let begin = |number: usize| {
         let labels = SAMPLES.map(|(label, _, _)| label.to_owned()).into();
-        book.sheet(&Layout {
+        let layout = Layout {
             name: if number == 0 { "samples".into() } else { format!("samples {}", number + 1) },
             widths: SAMPLES.map(|(_, width, _)| width).into(),
             head: Some(Head { labels, frozen: 2, notice: None }),
             tab: None,
-        })
+        };
+        Sheet::create(layout, folder)
     };
-    let mut full = Vec::new();
-    let mut sheet = begin(0)?;
+    let mut sheets = vec![begin(0)?];
     for step in &outcome.steps {
-        for row in &step.rows {
-            if sheet.row() > MAX_ROWS {
-                let next = begin(full.len() + 1)?;
-                full.push(std::mem::replace(&mut sheet, next));
+        let mut rest = &step.rows[..];
+        while !rest.is_empty() {
+            if sheets[sheets.len() - 1].rows() >= MAX_ROWS {
+                sheets.push(begin(sheets.len())?);
             }
-            sample(&mut sheet, outcome, step, row)?;
+            let last = sheets.len() - 1;
+            let sheet = &mut sheets[last];
+            let room = (MAX_ROWS - sheet.rows()) as usize;
+            let (some, more) = rest.split_at(rest.len().min(room).min(AT_ONCE));
+            let mut rows = sheet.below();
+            for row in some {
+                sample(&mut rows, outcome, step, row);
+            }
+            sheet.append(rows)?;
+            rest = more;
         }
     }
-    full.push(sheet);
-    Ok(full)
+    Ok(sheets)
 }
 
-fn sample(
-    sheet: &mut Sheet,
-    outcome: &RolloutOutcome,
-    step: &StepOutcome,
-    row: &SampleOutcome,
-) -> io::Result<()> {
-    sheet.count(Style::Centre, step.step);
-    sheet.text(Style::Plain, outcome.table.samples.get(row.sample).map_or("", |sample| &*sample.name));
-    sheet.count(Style::Centre, row.tokens);
+fn sample(rows: &mut Rows, outcome: &RolloutOutcome, step: &StepOutcome, row: &SampleOutcome) {
+    rows.count(Style::Centre, step.step);
+    rows.text(Style::Plain, outcome.table.samples.get(row.sample).map_or("", |sample| &*sample.name));
+    rows.count(Style::Centre, row.tokens);
     for value in [row.mean_abs, row.max_abs] {
-        sheet.real(Style::metric(value), value);
+        rows.real(Style::metric(value), value);
     }
     match row.position {
-        Some(position) => sheet.count(Style::Centre, position.into()),
-        None => sheet.skip(),
+        Some(position) => rows.count(Style::Centre, position.into()),
+        None => rows.skip(),
     }
     for value in [row.rollout, row.trainer] {
-        sheet.real(Style::number(value), value);
+        rows.real(Style::number(value), value);
     }
     let causes: Vec<&str> = row.causes.iter().map(|cause| cause.name()).collect();
     if causes.is_empty() {
-        sheet.skip();
+        rows.skip();
     } else {
-        sheet.text(Style::Bad, &causes.join(", "));
+        rows.text(Style::Bad, &causes.join(", "));
     }
-    sheet.end_row()
+    rows.end_row();
 }
 
-fn about(outcome: &RolloutOutcome, book: &mut Book) -> io::Result<Sheet> {
-    let layout = Layout { name: "about".into(), widths: vec![22, 120], ..Layout::default() };
-    let mut sheet = book.sheet(&layout)?;
-    let mut pair = |style: Style, key: &str, text: &str| -> io::Result<()> {
-        sheet.text(style, key);
-        sheet.text(Style::Plain, text);
-        sheet.end_row()
-    };
-    pair(Style::Bold, "answer", &answer(outcome))?;
-    pair(Style::Plain, "rollout", &outcome.path.display().to_string())?;
+fn about(outcome: &RolloutOutcome, folder: &Path) -> io::Result<Sheet> {
+    let mut page = Pairs::create("about", [22, 120], folder)?;
+    page.entry(Style::Bold, "answer", &answer(outcome));
+    page.entry(Style::Plain, "rollout", &outcome.path.display().to_string());
     if let Some(trainer) = &outcome.trainer {
-        pair(Style::Plain, "trainer", &trainer.display().to_string())?;
+        page.entry(Style::Plain, "trainer", &trainer.display().to_string());
     }
     for fault in &outcome.faults {
-        pair(Style::Warn, "not read", fault)?;
+        page.entry(Style::Warn, "not read", fault);
     }
-    pair(Style::Plain, "tool", &format!("{} {}", Tool::THIS.name, Tool::THIS.version))?;
-    pair(Style::Bold, "columns", "")?;
+    page.entry(Style::Plain, "tool", &format!("{} {}", Tool::THIS.name, Tool::THIS.version));
+    page.section("columns");
     for (label, _, meaning) in SAMPLES {
-        pair(Style::Plain, label, meaning)?;
+        page.entry(Style::Plain, label, meaning);
     }
-    pair(Style::Bold, "causes", "")?;
+    page.section("causes");
     for cause in Cause::ALL {
-        pair(Style::Plain, cause.name(), cause.action())?;
+        page.entry(Style::Plain, cause.name(), cause.action());
     }
-    Ok(sheet)
+    page.finish()
 }

@@ -7,9 +7,11 @@ use std::ops::Range;
 
 use super::XlsxReport;
 use super::content::Content;
+use super::rows::Spot;
 use super::selection::Outline;
-use super::table::below;
-use crate::columns::{OpColumn, Side, SlotColumn};
+use super::table::Strip;
+use super::tables::{Entry, TableOp};
+use crate::columns::{OpColumn, Side, SlotColumn, UnmatchedColumn};
 use crate::rows::Cell;
 use crate::stored::{Columns, StoredError, StoredRow, StoredRows, StoredRun};
 use probe_judge::Verdict;
@@ -43,6 +45,8 @@ struct Shown {
     in_summary: bool,
     in_tensors: bool,
     in_unmatched: bool,
+    /// Number of its rows in the table of unpaired ops and slots.
+    lone: u64,
 }
 
 impl XlsxReport {
@@ -87,9 +91,14 @@ impl XlsxReport {
             .flat_map(|(_, op)| op.slots())
             .fold(Content::default(), |found, row| found.union(Content::of_row(|column| row.cell(column))));
         self.provide(content).map_err(|error| self.draft.refused(error))?;
-        for (op, rows) in ops() {
-            self.write_op(op, &rows).map_err(|error| self.draft.refused(error))?;
-        }
+        let entries = ops().map(|(op, rows)| Entry {
+            in_summary: op.in_summary,
+            values: if op.in_tensors { rows.rows.len() as u64 } else { 0 },
+            unmatched: if op.in_unmatched { op.lone } else { 0 },
+            fault: rows.fault(op),
+            op: rows,
+        });
+        self.tables.write(entries).map_err(|error| self.draft.refused(error))?;
         Ok(())
     }
 
@@ -105,55 +114,21 @@ impl XlsxReport {
             for ((op, in_summary), in_tensors) in part.ops.iter().zip(in_summary).zip(in_tensors) {
                 let rows = row..row + op.outline.values as usize;
                 row = rows.end;
-                let in_unmatched = op.lone > 0 && unmatched < self.most_unmatched;
+                let lone = u64::from(op.lone);
+                let in_unmatched = lone > 0 && unmatched < self.tables.most_unmatched;
                 if in_unmatched {
-                    unmatched += u64::from(op.lone);
+                    unmatched += lone;
                 } else {
-                    self.unmatched_left_out += u64::from(op.lone);
+                    self.tables.unmatched_left_out += lone;
                 }
                 if in_summary || in_tensors || in_unmatched {
                     let Part { step, rank, file, .. } = *part;
-                    shown.push(Shown { step, rank, file, rows, in_summary, in_tensors, in_unmatched });
+                    let op = Shown { step, rank, file, rows, in_summary, in_tensors, in_unmatched, lone };
+                    shown.push(op);
                 }
             }
         }
         shown
-    }
-
-    fn write_op(&mut self, op: &Shown, stored: &Stored<'_>) -> std::io::Result<()> {
-        let book = &mut self.book;
-        let at = if op.in_summary { Some(self.summary.next(book)?) } else { None };
-        let spot = if op.in_tensors { Some(self.tensors.next(book)?) } else { None };
-        if op.in_tensors {
-            for row in stored.slots() {
-                self.tensors.slot(|column| row.cell(column), book)?;
-            }
-        }
-        if op.in_summary {
-            self.summary.op(|column| stored.cell(column), spot.as_ref(), book)?;
-        }
-        if op.in_unmatched {
-            let side = match stored.of_op(SlotColumn::Recorded) {
-                Cell::Text(word) => Side::ALL.into_iter().find(|side| word == side.name()),
-                _ => None,
-            };
-            if let Some(side) = side {
-                self.unmatched.lone_op(side, |column| stored.cell(column), spot.as_ref(), book)?;
-            } else {
-                for (offset, row) in (0_u32..).zip(stored.slots()) {
-                    let Some(side) = lone(&row) else { continue };
-                    let spot = below(spot.as_ref(), offset);
-                    self.unmatched.lone_slot(side, |column| row.cell(column), spot.as_ref(), book)?;
-                }
-            }
-        }
-        if let (Cell::Count(order), Cell::Text(_)) =
-            (stored.of_op(SlotColumn::Order), stored.of_op(SlotColumn::Cause))
-            && let (Some(spot), Ok(order)) = (spot.or(at), usize::try_from(order))
-        {
-            self.faults.insert((op.step, op.rank, order), spot);
-        }
-        Ok(())
     }
 }
 
@@ -233,6 +208,16 @@ impl<'a> Stored<'a> {
         StoredRow { columns: self.columns, row: self.rows.start }.cell(column)
     }
 
+    /// Returns where the op is, if it is at fault.
+    fn fault(&self, op: &Shown) -> Option<(u64, u32, usize)> {
+        let (Cell::Count(order), Cell::Text(_)) =
+            (self.of_op(SlotColumn::Order), self.of_op(SlotColumn::Cause))
+        else {
+            return None;
+        };
+        Some((op.step, op.rank, usize::try_from(order).ok()?))
+    }
+
     /// Returns the content of a cell in the table of ops.
     fn cell(&self, column: OpColumn) -> Cell<'a> {
         let decides = || self.slots().find(|row| row.cell(SlotColumn::Decides) == Cell::Flag(true));
@@ -264,6 +249,33 @@ impl<'a> Stored<'a> {
             },
             OpColumn::Basis => of_slot(SlotColumn::Basis),
             OpColumn::Slots => Cell::Count(self.rows.len() as u64),
+        }
+    }
+}
+
+impl TableOp for Stored<'_> {
+    fn values(&self, strip: &mut Strip<'_, SlotColumn>) {
+        for row in self.slots() {
+            strip.slot(|column| row.cell(column));
+        }
+    }
+
+    fn summary(&self, strip: &mut Strip<'_, OpColumn>, details: Option<&Spot>) {
+        strip.op(|column| self.cell(column), details);
+    }
+
+    fn unmatched(&self, strip: &mut Strip<'_, UnmatchedColumn>, details: impl Fn(usize) -> Option<Spot>) {
+        let side = match self.of_op(SlotColumn::Recorded) {
+            Cell::Text(word) => Side::ALL.into_iter().find(|side| word == side.name()),
+            _ => None,
+        };
+        if let Some(side) = side {
+            return strip.lone_op(side, |column| self.cell(column), details(0).as_ref());
+        }
+        for (place, row) in self.slots().enumerate() {
+            if let Some(side) = lone(&row) {
+                strip.lone_slot(side, |column| row.cell(column), details(place).as_ref());
+            }
         }
     }
 }

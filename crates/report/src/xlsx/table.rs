@@ -1,9 +1,10 @@
 //! The three tables of the workbook: the style of their cells and how they roll over.
 
 use std::io;
+use std::path::Path;
 
-use super::book::Book;
-use super::sheet::{Head, Layout, Sheet, Spot};
+use super::rows::{Rows, Spot};
+use super::sheet::{Head, Layout, Sheet};
 use super::style::Style;
 use crate::columns::{Kind, OpColumn, Side, SlotColumn, UnmatchedColumn};
 use crate::rows::{Cell, OpRow};
@@ -63,8 +64,8 @@ pub(super) struct Table<C> {
     max_rows: u32,
     columns: Vec<C>,
     notice: Option<&'static str>,
-    open: Option<Sheet>,
-    full: Vec<Sheet>,
+    /// The last one is open.
+    sheets: Vec<Sheet>,
     /// Rows on all sheets, without headers.
     rows: u64,
 }
@@ -74,7 +75,7 @@ impl<C> std::fmt::Debug for Table<C> {
         f.debug_struct("Table")
             .field("title", &self.title)
             .field("columns", &self.columns.len())
-            .field("full", &self.full.len())
+            .field("sheets", &self.sheets.len())
             .finish_non_exhaustive()
     }
 }
@@ -82,16 +83,7 @@ impl<C> std::fmt::Debug for Table<C> {
 impl<C: Column> Table<C> {
     /// Creates a table without columns; the first `frozen` ones will stay in view.
     pub(super) const fn new(title: &'static str, frozen: u16, max_rows: u32) -> Self {
-        Self {
-            title,
-            frozen,
-            max_rows,
-            columns: Vec::new(),
-            notice: None,
-            open: None,
-            full: Vec::new(),
-            rows: 0,
-        }
+        Self { title, frozen, max_rows, columns: Vec::new(), notice: None, sheets: Vec::new(), rows: 0 }
     }
 
     /// Sets the columns and the notice above their names. If either changes, rows continue in a new sheet.
@@ -99,13 +91,13 @@ impl<C: Column> Table<C> {
         &mut self,
         columns: Vec<C>,
         notice: Option<&'static str>,
-        book: &mut Book,
+        folder: &Path,
     ) -> io::Result<()> {
-        if self.columns == columns && self.notice == notice && self.open.is_some() {
+        if self.columns == columns && self.notice == notice && !self.sheets.is_empty() {
             return Ok(());
         }
         (self.columns, self.notice) = (columns, notice);
-        self.begin(book)
+        self.begin(folder)
     }
 
     /// Returns the number of rows on all sheets, without headers.
@@ -113,61 +105,115 @@ impl<C: Column> Table<C> {
         self.rows
     }
 
-    fn begin(&mut self, book: &mut Book) -> io::Result<()> {
-        if let Some(full) = self.open.take() {
-            self.full.push(full);
-        }
-        let name = match self.full.len() {
-            0 => self.title.to_owned(),
-            before => format!("{} {}", self.title, before + 1),
-        };
-        let labels: Vec<String> = self.columns.iter().map(|column| column.label()).collect();
-        let widths =
-            self.columns.iter().zip(&labels).map(|(column, label)| wide_enough(label).max(column.width()));
-        let layout = Layout {
-            name,
-            widths: widths.collect(),
-            head: Some(Head { labels, frozen: self.frozen, notice: self.notice }),
-            tab: None,
-        };
-        self.open = Some(book.sheet(&layout)?);
+    fn head(&self) -> Head {
+        let labels = self.columns.iter().map(|column| column.label()).collect();
+        Head { labels, frozen: self.frozen, notice: self.notice }
+    }
+
+    fn begin(&mut self, folder: &Path) -> io::Result<()> {
+        let head = self.head();
+        let widths = self.columns.iter().zip(&head.labels);
+        let widths = widths.map(|(column, label)| wide_enough(label).max(column.width())).collect();
+        let layout = Layout { name: self.name(self.sheets.len()), widths, head: Some(head), tab: None };
+        self.sheets.push(Sheet::create(layout, folder)?);
         Ok(())
     }
 
-    /// Ensures that another row fits.
-    fn room(&mut self, book: &mut Book) -> io::Result<()> {
-        let full = self.open.as_ref().is_none_or(|sheet| sheet.row() > self.max_rows);
-        if full { self.begin(book) } else { Ok(()) }
+    /// Returns the name of a sheet, counted from 0.
+    fn name(&self, sheet: usize) -> String {
+        if sheet == 0 { self.title.to_owned() } else { format!("{} {}", self.title, sheet + 1) }
     }
 
-    /// Returns the location of the next row.
-    pub(super) fn next(&mut self, book: &mut Book) -> io::Result<Spot> {
-        self.room(book)?;
-        Ok(self.open.as_ref().map_or_else(Spot::default, Sheet::spot))
+    /// Returns the sheet and the row, both from 0, of the row that comes `after` others that are not here yet.
+    fn place(&self, after: u64) -> (usize, u32) {
+        let heads = if self.notice.is_some() { 2 } else { 1 };
+        let (open, rows) = match self.sheets.split_last() {
+            Some((open, full)) => (full.len(), open.rows()),
+            None => (0, heads),
+        };
+        let room = u64::from(self.max_rows.saturating_sub(rows));
+        let (further, row) = match after.checked_sub(room) {
+            None => (0, u64::from(rows) + after),
+            Some(beyond) => {
+                let per_sheet = u64::from(self.max_rows.saturating_sub(heads).max(1));
+                (1 + beyond / per_sheet, u64::from(heads) + beyond % per_sheet)
+            }
+        };
+        (open + usize::try_from(further).unwrap_or(usize::MAX), u32::try_from(row).unwrap_or(u32::MAX))
     }
 
-    /// Adds a row whose cells `put` writes.
-    fn row(&mut self, book: &mut Book, mut put: impl FnMut(&mut Sheet, C)) -> io::Result<()> {
-        self.room(book)?;
-        let Some(sheet) = self.open.as_mut() else { return Ok(()) };
-        for &column in &self.columns {
-            put(sheet, column);
+    /// Returns the location of the row that comes `after` others that are not here yet.
+    pub(super) fn spot(&self, after: u64) -> Spot {
+        let (sheet, row) = self.place(after);
+        Spot { sheet: self.name(sheet), row: row + 1 }
+    }
+
+    /// Returns rows to be made for the places behind `after` others.
+    pub(super) const fn strip(&self, after: u64) -> Strip<'_, C> {
+        Strip { table: self, after, pieces: Vec::new() }
+    }
+
+    /// Adds rows that a [`Strip`] made.
+    pub(super) fn append(&mut self, pieces: Vec<Rows>, folder: &Path) -> io::Result<()> {
+        for piece in pieces {
+            if self.sheets.last().is_none_or(|open| open.rows() != piece.above) {
+                self.begin(folder)?;
+            }
+            self.rows += u64::from(piece.complete - piece.above);
+            self.sheets.last_mut().map_or(Ok(()), |open| open.append(piece))?;
         }
-        self.rows += 1;
-        sheet.end_row()
+        Ok(())
     }
 
     /// Adds a line below the rows.
     pub(super) fn remark(&mut self, text: &str) -> io::Result<()> {
-        self.open.as_mut().map_or(Ok(()), |sheet| sheet.remark(text))
+        self.sheets.last_mut().map_or(Ok(()), |sheet| sheet.remark(text))
     }
 
     /// Returns the sheets, in order. A table without rows shows `why`.
-    pub(super) fn take_sheets(&mut self, why: &str) -> io::Result<impl Iterator<Item = Sheet> + use<C>> {
+    pub(super) fn take_sheets(&mut self, why: &str) -> io::Result<Vec<Sheet>> {
         if self.rows == 0 {
             self.remark(why)?;
         }
-        Ok(std::mem::take(&mut self.full).into_iter().chain(self.open.take()))
+        Ok(std::mem::take(&mut self.sheets))
+    }
+}
+
+/// Rows that are made for the places at the end of a table, before those above them are there.
+pub(super) struct Strip<'t, C> {
+    table: &'t Table<C>,
+    /// Number of rows between the end of the table and the next row.
+    after: u64,
+    /// Rows of one sheet each.
+    pieces: Vec<Rows>,
+}
+
+impl<C: Column> Strip<'_, C> {
+    /// Adds a row whose cells `put` writes.
+    fn row(&mut self, mut put: impl FnMut(&mut Rows, C)) {
+        let (_, row) = self.table.place(self.after);
+        if self.pieces.last().is_none_or(|piece| piece.complete != row) {
+            self.pieces.push(Rows::below(row));
+        }
+        let Some(rows) = self.pieces.last_mut() else { return };
+        for &column in &self.table.columns {
+            put(rows, column);
+        }
+        rows.end_row();
+        self.after += 1;
+    }
+
+    /// Leaves rows empty up to the one with `after` rows between the end of the table and itself: rows were counted before
+    /// they were made, and damaged input may have fewer.
+    pub(super) fn fill(&mut self, after: u64) {
+        while self.after < after {
+            self.row(|_, _| ());
+        }
+    }
+
+    /// Returns the rows, those of one sheet together.
+    pub(super) fn pieces(self) -> Vec<Rows> {
+        self.pieces
     }
 }
 
@@ -177,20 +223,16 @@ fn wide_enough(label: &str) -> u16 {
     u16::try_from(longest + longest / 8 + 1).unwrap_or(u16::MAX)
 }
 
-impl Table<SlotColumn> {
+impl Strip<'_, SlotColumn> {
     /// Adds the row of a slot.
-    pub(super) fn slot<'a>(
-        &mut self,
-        cell: impl Fn(SlotColumn) -> Cell<'a>,
-        book: &mut Book,
-    ) -> io::Result<()> {
-        self.row(book, |sheet, column| {
+    pub(super) fn slot<'a>(&mut self, cell: impl Fn(SlotColumn) -> Cell<'a>) {
+        self.row(|rows, column| {
             let cell = cell(column);
             let style = match column {
                 SlotColumn::Verdict => verdict_style(&cell),
                 SlotColumn::Role => role_style(&cell),
                 SlotColumn::Metric(_) | SlotColumn::RelativeDifference(_) => {
-                    return put_metric(sheet, &cell);
+                    return put_metric(rows, &cell);
                 }
                 SlotColumn::Step
                 | SlotColumn::Rank
@@ -202,8 +244,8 @@ impl Table<SlotColumn> {
                 | SlotColumn::MaxAbsPosition => Style::Centre,
                 _ => Style::Plain,
             };
-            put(sheet, &cell, style);
-        })
+            put(rows, &cell, style);
+        });
     }
 }
 
@@ -220,24 +262,19 @@ fn role_style(cell: &Cell<'_>) -> Style {
     known.map_or(Style::Plain, Style::role)
 }
 
-impl Table<OpColumn> {
+impl Strip<'_, OpColumn> {
     /// Adds the row of an op, which links to `details`.
-    pub(super) fn op<'a>(
-        &mut self,
-        cell: impl Fn(OpColumn) -> Cell<'a>,
-        details: Option<&Spot>,
-        book: &mut Book,
-    ) -> io::Result<()> {
+    pub(super) fn op<'a>(&mut self, cell: impl Fn(OpColumn) -> Cell<'a>, details: Option<&Spot>) {
         let link = if cell(OpColumn::Cause) == Cell::Empty { Style::Link } else { Style::LinkAtFault };
-        self.row(book, |sheet, column| {
+        self.row(|rows, column| {
             let cell = cell(column);
             let style = match column {
                 OpColumn::Op => {
-                    let Cell::Text(name) = &cell else { return put(sheet, &cell, Style::Plain) };
-                    return put_link(sheet, name, link, details);
+                    let Cell::Text(name) = &cell else { return put(rows, &cell, Style::Plain) };
+                    return put_link(rows, name, link, details);
                 }
                 OpColumn::Metric(_) | OpColumn::InputError | OpColumn::OutputError => {
-                    return put_metric(sheet, &cell);
+                    return put_metric(rows, &cell);
                 }
                 OpColumn::Verdict => verdict_style(&cell),
                 OpColumn::Role => role_style(&cell),
@@ -250,27 +287,23 @@ impl Table<OpColumn> {
                 | OpColumn::Basis => Style::Centre,
                 _ => Style::Plain,
             };
-            put(sheet, &cell, style);
-        })
+            put(rows, &cell, style);
+        });
     }
 }
 
-impl Table<UnmatchedColumn> {
-    /// Adds rows for the op if only one side has it, else for its slots that only one side has.
-    pub(super) fn one_sided(
-        &mut self,
-        op: &OpRow<'_>,
-        details: Option<&Spot>,
-        book: &mut Book,
-    ) -> io::Result<()> {
+impl Strip<'_, UnmatchedColumn> {
+    /// Adds rows for the op if only one side has it, else for its slots that only one side has. `details` returns the
+    /// location of a slot of the op.
+    pub(super) fn one_sided(&mut self, op: &OpRow<'_>, details: impl Fn(usize) -> Option<Spot>) {
         if let Some(side) = only(op.paired()) {
-            return self.lone_op(side, |column| op.cell(column, None), details, book);
+            return self.lone_op(side, |column| op.cell(column, None), details(0).as_ref());
         }
-        for (offset, slot) in (0_u32..).zip(op.slots()) {
-            let Some(side) = only(slot.paired()) else { continue };
-            self.lone_slot(side, |column| slot.cell(column), below(details, offset).as_ref(), book)?;
+        for (place, slot) in op.slots().enumerate() {
+            if let Some(side) = only(slot.paired()) {
+                self.lone_slot(side, |column| slot.cell(column), details(place).as_ref());
+            }
         }
-        Ok(())
     }
 
     /// Adds the row of an op that only `side` has.
@@ -279,9 +312,8 @@ impl Table<UnmatchedColumn> {
         side: Side,
         cell: impl Fn(OpColumn) -> Cell<'a>,
         details: Option<&Spot>,
-        book: &mut Book,
-    ) -> io::Result<()> {
-        self.row(book, |sheet, column| {
+    ) {
+        self.row(|rows, column| {
             let cell = match column {
                 UnmatchedColumn::Step => cell(OpColumn::Step),
                 UnmatchedColumn::Rank => cell(OpColumn::Rank),
@@ -292,8 +324,8 @@ impl Table<UnmatchedColumn> {
                 UnmatchedColumn::Reason => cell(OpColumn::Reason),
                 UnmatchedColumn::Slot | UnmatchedColumn::DType | UnmatchedColumn::Shape => Cell::Empty,
             };
-            unmatched(sheet, column, &cell, details);
-        })
+            unmatched(rows, column, &cell, details);
+        });
     }
 
     /// Adds the row of a slot that only `side` has.
@@ -302,9 +334,8 @@ impl Table<UnmatchedColumn> {
         side: Side,
         cell: impl Fn(SlotColumn) -> Cell<'a>,
         details: Option<&Spot>,
-        book: &mut Book,
-    ) -> io::Result<()> {
-        self.row(book, |sheet, column| {
+    ) {
+        self.row(|rows, column| {
             let cell = match column {
                 UnmatchedColumn::Step => cell(SlotColumn::Step),
                 UnmatchedColumn::Rank => cell(SlotColumn::Rank),
@@ -317,30 +348,25 @@ impl Table<UnmatchedColumn> {
                 UnmatchedColumn::Shape => cell(SlotColumn::Shape(side)),
                 UnmatchedColumn::Reason => cell(SlotColumn::Reason),
             };
-            unmatched(sheet, column, &cell, details);
-        })
+            unmatched(rows, column, &cell, details);
+        });
     }
 }
 
-/// Returns the row this many rows below the first row of an op.
-pub(super) fn below(first: Option<&Spot>, offset: u32) -> Option<Spot> {
-    first.map(|first| Spot { row: first.row.saturating_add(offset), sheet: first.sheet.clone() })
-}
-
-fn unmatched(sheet: &mut Sheet, column: UnmatchedColumn, cell: &Cell<'_>, details: Option<&Spot>) {
+fn unmatched(rows: &mut Rows, column: UnmatchedColumn, cell: &Cell<'_>, details: Option<&Spot>) {
     match (column, cell) {
-        (UnmatchedColumn::Op, Cell::Text(name)) => put_link(sheet, name, Style::Link, details),
-        _ if column.kind() == Kind::Count => put(sheet, cell, Style::Centre),
-        _ => put(sheet, cell, Style::Plain),
+        (UnmatchedColumn::Op, Cell::Text(name)) => put_link(rows, name, Style::Link, details),
+        _ if column.kind() == Kind::Count => put(rows, cell, Style::Centre),
+        _ => put(rows, cell, Style::Plain),
     }
 }
 
-/// Returns the number of rows that [`Table::one_sided`] adds for the op.
+/// Returns the number of rows that [`Strip::one_sided`] adds for the op.
 pub(super) fn one_sided_rows(op: &OpRow<'_>) -> u64 {
     if only(op.paired()).is_some() {
         1
     } else {
-        op.slots().filter(|slot| only(slot.paired()).is_some()).count() as u64
+        op.paired_slots().filter(|&paired| only(paired).is_some()).count() as u64
     }
 }
 
@@ -353,28 +379,28 @@ const fn only(paired: Paired) -> Option<Side> {
 }
 
 /// Writes the next cell. Numbers are values of tensors or counts.
-pub(super) fn put(sheet: &mut Sheet, cell: &Cell<'_>, style: Style) {
+pub(super) fn put(rows: &mut Rows, cell: &Cell<'_>, style: Style) {
     match cell {
-        Cell::Empty => sheet.skip(),
-        Cell::Count(value) => sheet.count(style, *value),
-        Cell::Real(value) => sheet.real(Style::number(*value), *value),
-        Cell::Flag(value) => sheet.text(style, if *value { "yes" } else { "no" }),
-        Cell::Text(text) => sheet.text(style, text),
+        Cell::Empty => rows.skip(),
+        Cell::Count(value) => rows.count(style, *value),
+        Cell::Real(value) => rows.real(Style::number(*value), *value),
+        Cell::Flag(value) => rows.text(style, if *value { "yes" } else { "no" }),
+        Cell::Text(text) => rows.text(style, text),
     }
 }
 
 /// Writes the next cell, whose number is a metric or an error.
-pub(super) fn put_metric(sheet: &mut Sheet, cell: &Cell<'_>) {
+pub(super) fn put_metric(rows: &mut Rows, cell: &Cell<'_>) {
     match cell {
-        Cell::Real(value) => sheet.real(Style::metric(*value), *value),
-        other => put(sheet, other, Style::Plain),
+        Cell::Real(value) => rows.real(Style::metric(*value), *value),
+        other => put(rows, other, Style::Plain),
     }
 }
 
 /// Writes `text` as the next cell, linked to the row `to` if there is one.
-pub(super) fn put_link(sheet: &mut Sheet, text: &str, style: Style, to: Option<&Spot>) {
+pub(super) fn put_link(rows: &mut Rows, text: &str, style: Style, to: Option<&Spot>) {
     match to {
-        Some(to) => sheet.link(style, text, to),
-        None => sheet.text(Style::Plain, text),
+        Some(to) => rows.link(style, text, to),
+        None => rows.text(Style::Plain, text),
     }
 }

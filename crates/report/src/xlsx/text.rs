@@ -19,6 +19,35 @@ pub(super) fn cell_text(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// Escapes the markup of XML in the text of a cell, and what a spreadsheet would take for a character by its number
+/// (`_x0041_`; ECMA-376, part 1, 22.9.2.19).
+pub(super) fn escaped(text: &str) -> Cow<'_, str> {
+    if !text.bytes().any(|byte| matches!(byte, b'&' | b'<' | b'>' | b'_')) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for (place, character) in text.char_indices() {
+        match character {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '_' if is_numbered(&text.as_bytes()[place..]) => out.push_str("_x005F_"),
+            other => out.push(other),
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// Returns true if `text` begins with `_x`, four hexadecimal digits and `_`.
+fn is_numbered(text: &[u8]) -> bool {
+    match text {
+        [b'_', b'x', digits @ ..] => {
+            digits.iter().take(4).all(u8::is_ascii_hexdigit) && digits.get(4) == Some(&b'_')
+        }
+        _ => false,
+    }
+}
+
 fn cut(text: &str) -> Option<String> {
     // No character takes more UTF-16 units than UTF-8 bytes.
     if text.len() <= MAX_CELL_TEXT {

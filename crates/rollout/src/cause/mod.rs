@@ -22,7 +22,7 @@ use crate::pairs::Pairs;
 use crate::table::{NO_ID, Table};
 use crate::{Precision, RolloutOptions};
 
-/// What makes the two sides differ.
+/// Causes of a difference between the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Cause {
     /// The two sides have different tokens.
@@ -153,20 +153,20 @@ pub struct Finding {
     pub samples: Vec<usize>,
 }
 
-/// What was found in one step.
+/// Findings of one step.
 #[derive(Debug)]
 pub(crate) struct Explained {
     pub(crate) findings: Vec<Finding>,
     pub(crate) notes: Vec<String>,
-    /// Of all compared tokens, before anything is explained.
+    /// Measures of all compared tokens, before anything is explained.
     pub(crate) measures: Measures,
-    /// Of what no bookkeeping and no relation of the distributions explains.
+    /// Measures of the tokens that no bookkeeping and no relation of the distributions explains.
     pub(crate) rest: Measures,
     /// The compared tokens.
     pub(crate) pairs: Pairs,
 }
 
-/// What the tests of a step work on.
+/// Data that the tests of a step work on.
 pub(crate) struct Case<'a> {
     pub(crate) table: &'a Table,
     pub(crate) samples: Range<usize>,

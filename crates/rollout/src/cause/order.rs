@@ -66,7 +66,7 @@ pub(super) fn shift(case: &mut Case<'_>) {
     }
     let before = case.pairs.total();
     let samples: Vec<usize> = rows.iter().map(|row| case.pairs.rows[*row].sample).collect();
-    // What moves every long row moves the short ones as well.
+    // A cause that moves every long row moves the short ones as well.
     let all = rows.len() as f64 >= MOST * long as f64;
     if all {
         rows = (0..case.pairs.rows.len()).collect();

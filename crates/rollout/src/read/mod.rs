@@ -77,11 +77,11 @@ impl fmt::Display for Format {
     }
 }
 
-/// What can be given, for errors.
+/// Formats that can be read, for errors.
 const EXPECTED: &str = "expected lines of NeMo-RL, .pt of slime, rank_*.json of miles, tensors of verl (safetensors, .pt, .npz), \
     prob_diff_step_N.npy of msprobe, responses with logprobs (JSON Lines), or a table with sample, position, token_id and logprob";
 
-/// What was read of one side.
+/// Content of one side.
 #[derive(Debug, Default)]
 pub struct Recorded {
     /// Samples and tokens; empty for [`Format::Msprobe`].

@@ -61,7 +61,7 @@ fn sample(line: &Line, row: usize, step: u64, name: Box<str>, into: &mut Collect
         return Err(format!("{what} has {} entries, but token_ids has {}", list.len(), ids.len()));
     }
     let [(_, mask), (_, rollout), (_, trainer)] = lists;
-    // What lies behind the end of the trainer's sequence is padding, unless the engine has a value there: a dropped end token.
+    // Tokens behind the end of the trainer's sequence are padding, unless the engine has a value there: a dropped end token.
     let end = (length..ids.len()).rev().find(|&t| rollout[t].abs() > 0.0).map_or(length, |t| t + 1);
     into.builder.begin(Sample { step, name, named: false, range: 0..0, padding: None, version: None });
     for t in 0..end {

@@ -34,7 +34,7 @@ pub(super) fn load_single(archive: &Archive) -> Result<TensorData, ReadError> {
         }
         _ => Err(ReadError::format(
             archive.source().path(),
-            format!("holds {}, one tensor is expected here", listing::in_words(&program)),
+            format!("holds {}; expected one tensor", listing::in_words(&program)),
         )),
     }
 }
@@ -232,7 +232,7 @@ pub(super) fn not_a_zip(source: &Source, head: &[u8]) -> ReadError {
     } else if head.iter().all(|&byte| byte == 0) {
         "begins with zeros; the write was interrupted or the disk was full"
     } else {
-        "is not a tensor file: neither safetensors, npy, npz nor a torch checkpoint; it may be damaged"
+        "is not a tensor file: neither safetensors, npy, npz nor a checkpoint of torch or MindSpore; it may be damaged"
     };
     ReadError::format(source.path(), message)
 }

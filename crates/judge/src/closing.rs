@@ -1,0 +1,156 @@
+//! The check that closes an answer: where no op was named, the loss and the gradients may differ by no more than
+//! what was judged adds up to, and a verdict that is no agreement has a place.
+//!
+//! The other checks hold each op against its own inputs, so an error that nothing made (memory that nobody wrote,
+//! a value that was taken for a drifted weight) explains everything behind it. Here the errors that the ops may
+//! make by themselves are carried from the first op to the last instead, by the same rules, and the errors of
+//! the values are held against what arrives.
+
+use std::collections::HashMap;
+
+use super::candidate::{Beyond, Candidate};
+use super::difference::{Difference, Identity};
+use super::expected::ExpectedErrors;
+use super::flow::{Flow, Place};
+use super::hard_faults::numeric;
+use super::transfer::{self, InputError};
+use super::value::{Excess, ExpectedError, ValueKind};
+use super::{Cause, SlotJudgement, Verdict};
+use probe_dump::Phase;
+use probe_pair::BySlot;
+
+/// Errors below this are no loss that went another way.
+const MATTERS: f64 = 0.05;
+
+/// An end of a part no longer adds up beyond this multiple of what was judged: twice the 3 bits that each op may
+/// be off by.
+const BEYOND: f64 = 64.0;
+
+/// Returns the first value whose verdict is no agreement, as a candidate.
+pub(super) fn unnamed(flow: &Flow<'_>, slots: &BySlot<SlotJudgement>) -> Option<Candidate> {
+    let wrong =
+        |slot: &SlotJudgement| matches!(slot.verdict, Verdict::Differs | Verdict::NonFinite | Verdict::Shape);
+    let mut places = slots.iter().enumerate().filter(|&(op, _)| flow.nodes[op].is_paired);
+    let (op, slot) = places.find_map(|(op, slots)| Some((op, slots.iter().position(wrong)?)))?;
+    let said = match flow.fact((op, slot)).difference {
+        Difference::Limit => "as its inputs explain".to_owned(),
+        _ => String::new(),
+    };
+    Some(Candidate { said, ..Candidate::at(op, Some(slot), numeric(&flow.nodes[op])) })
+}
+
+/// Returns the first value that is further off than all that was judged before it adds up to, if the loss or a
+/// gradient is.
+pub(super) fn unexplained(
+    flow: &Flow<'_>,
+    expected: &ExpectedErrors,
+    excess: &[Excess],
+) -> Option<Candidate> {
+    let judged = || expected.values.iter().zip(excess).filter(|(value, _)| is_judged(value));
+    if !judged().any(|(value, _)| value.error > MATTERS && is_end(flow, value.place)) {
+        return None;
+    }
+    // An arrival that was judged, and is not at fault, has the error that it may have.
+    let arrivals = expected.values.iter().filter(|value| value.family.role == ValueKind::Arrival);
+    let arrivals = arrivals.map(|value| flow.fact(value.place));
+    let made = arrivals.filter_map(|fact| Some((fact.identity?, fact.relative()))).collect();
+    let mut budget = Budget { flow, made, inside: vec![0.0; flow.nodes.len()], largest: 0.0 };
+    let mut first: Option<(&ExpectedError, f64)> = None;
+    let mut is_open = false;
+    for (value, excess) in judged() {
+        let may = budget.add(value, excess);
+        if value.error <= BEYOND * may || value.error <= MATTERS {
+            continue;
+        }
+        first = first.or(Some((value, may)));
+        is_open |= is_end(flow, value.place);
+    }
+    let (value, may) = first.filter(|_| is_open)?;
+    let (op, slot) = value.place;
+    let cause = if flow.nodes[op].is_backward() { Cause::Gradient } else { Cause::Numerics };
+    Some(Candidate {
+        said: "the errors of all ops before it do not add up to this".to_owned(),
+        beyond: Some(Beyond { error: value.error, expected: may }),
+        ..Candidate::at(op, Some(slot), cause)
+    })
+}
+
+fn is_judged(value: &ExpectedError) -> bool {
+    value.family.role == ValueKind::Result && !value.statistics_only
+}
+
+/// Returns true for a value that nothing reads: a loss, a gradient of a parameter.
+fn is_end(flow: &Flow<'_>, place: Place) -> bool {
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
+    let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
+    let mut readers = sides.flat_map(|(side, slot)| flow.values.readers(side, slot));
+    let node = &flow.nodes[place.0];
+    let last = node.op.name.phase() == Phase::ParameterGradient || readers.all(|reader| reader.0 <= place.0);
+    last && !node.traits.optimizes
+}
+
+/// Errors that values may have by what the ops before them may make.
+struct Budget<'f, 'a> {
+    flow: &'f Flow<'a>,
+    made: HashMap<Identity, f64>,
+    /// Largest inside each module call.
+    inside: Vec<f64>,
+    largest: f64,
+}
+
+impl Budget<'_, '_> {
+    /// Adds the result of an op; returns the error that it may have, relative to its scale.
+    fn add(&mut self, value: &ExpectedError, excess: &Excess) -> f64 {
+        let (flow, place) = (self.flow, value.place);
+        let fact = flow.fact(place);
+        let scale = if value.error > 0.0 { fact.distance / value.error } else { fact.norm };
+        let scale = scale.max(f64::MIN_POSITIVE);
+        let (given, saved) = (flow.given(place.0), flow.saved(place.0));
+        let errors = |places: &[Place], of: &dyn Fn(Place) -> InputError| -> Vec<(Place, InputError)> {
+            places.iter().map(|&place| (place, of(place))).collect()
+        };
+        let may = |place| self.of_input(place);
+        let carried = transfer::explained(flow, place, scale, &errors(&given, &may), &errors(&saved, &may));
+        // What explains besides the inputs' errors: choices that flipped, gradients that were not recorded.
+        let seen = |place| seen(flow, place);
+        let plain = transfer::explained(flow, place, scale, &errors(&given, &seen), &errors(&saved, &seen));
+        let beside = (value.explained * value.explained - plain * plain).max(0.0).sqrt();
+        let inside = if flow.nodes[place.0].is_module() { self.inside[place.0] } else { 0.0 };
+        let may = carried.hypot(excess.floor).hypot(beside).max(inside).min(1.0);
+        if let Some(identity) = fact.identity {
+            let relative = (may * scale / fact.norm.max(f64::MIN_POSITIVE)).min(1.0);
+            self.made.entry(identity).or_insert(relative);
+        }
+        if let Some(parent) = flow.parent(place.0) {
+            self.inside[parent] = self.inside[parent].max(may);
+        }
+        self.largest = self.largest.max(may);
+        may
+    }
+
+    /// Returns the error that a value may have where it is read. A weight has what earlier steps left; what no
+    /// recorded op made may be off by as much as anything before it.
+    fn of_input(&self, place: Place) -> InputError {
+        let fact = self.flow.fact(place);
+        let own = seen(self.flow, place);
+        let known = fact.identity.and_then(|identity| self.made.get(&identity)).copied();
+        let relative = match known {
+            Some(may) => may.min(own.relative),
+            None if self.flow.pair.step > 0 && self.flow.is_weight(place) => own.relative,
+            None => own.relative.min(self.largest),
+        };
+        InputError { relative, absolute: relative * fact.norm }
+    }
+}
+
+/// Returns the error that a value has.
+fn seen(flow: &Flow<'_>, place: Place) -> InputError {
+    let fact = flow.fact(place);
+    if !fact.is_float || fact.swamped {
+        return InputError::default();
+    }
+    if fact.difference.hides_numbers() {
+        return InputError { relative: 1.0, absolute: fact.norm };
+    }
+    InputError { relative: fact.relative(), absolute: fact.distance }
+}

@@ -1,0 +1,200 @@
+//! Parts made of drawn numbers, for tests of formulas: every tensor is there on both sides, and measured.
+
+use std::sync::Arc;
+
+use super::evidence::PartEvidence;
+use super::flow::Flow;
+use super::rulebook::RuleBook;
+use super::setting::Setting;
+use super::tolerance::Rules;
+use super::{BySlot, History, Noise, PartJudgement, PriorKnowledge, Replayed, judge_part};
+use probe_dump::{
+    DType, Number, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType, RecordedStatistics, Scalar,
+    Slot, SlotSide, Task, TensorData, TensorRecord, TensorRef, TensorStore, Value,
+};
+use probe_measure::{Evidence, KeptMetrics, compare};
+use probe_pair::{Alignment, Mapping, PartPair, align, substitutions};
+
+/// A tensor of one side.
+#[derive(Debug, Clone)]
+pub(super) struct Drawn {
+    pub(super) shape: Vec<u64>,
+    pub(super) values: Vec<f64>,
+}
+
+impl Drawn {
+    /// Draws numbers of about a normal distribution (sums of twelve, by a linear congruential generator).
+    pub(super) fn normal(seed: u64, shape: &[u64]) -> Self {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut uniform = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        let count = shape.iter().product::<u64>();
+        let values = (0..count).map(|_| (0..12).map(|_| uniform()).sum::<f64>() - 6.0).collect();
+        Self { shape: shape.to_vec(), values }
+    }
+
+    /// Returns the result of a function of each element.
+    pub(super) fn map(&self, function: impl Fn(f64) -> f64) -> Self {
+        Self { shape: self.shape.clone(), values: self.values.iter().map(|&value| function(value)).collect() }
+    }
+
+    /// Returns the result of a function of each element and that of another tensor of the same shape.
+    pub(super) fn with(&self, other: &Self, function: impl Fn(f64, f64) -> f64) -> Self {
+        let pairs = self.values.iter().zip(&other.values);
+        Self { shape: self.shape.clone(), values: pairs.map(|(&a, &b)| function(a, b)).collect() }
+    }
+
+    /// Returns the same with uncorrelated errors of this relative size.
+    pub(super) fn off(&self, seed: u64, error: f64) -> Self {
+        let noise = Self::normal(seed, &self.shape);
+        let rms = self.norm() / (self.values.len() as f64).sqrt();
+        self.with(&noise, |value, noise| value + error * rms * noise)
+    }
+
+    /// Returns the product with the transposed `weight`, as `linear` computes it.
+    pub(super) fn linear(&self, weight: &Self) -> Self {
+        let (rows, inner, columns) =
+            (self.shape[0] as usize, self.shape[1] as usize, weight.shape[0] as usize);
+        let cell = |row: usize, column: usize| {
+            let x = &self.values[row * inner..(row + 1) * inner];
+            let w = &weight.values[column * inner..(column + 1) * inner];
+            x.iter().zip(w).map(|(x, w)| x * w).sum::<f64>()
+        };
+        let values = (0..rows).flat_map(|row| (0..columns).map(move |column| (row, column)));
+        Self {
+            shape: vec![self.shape[0], weight.shape[0]],
+            values: values.map(|(row, column)| cell(row, column)).collect(),
+        }
+    }
+
+    pub(super) fn norm(&self) -> f64 {
+        self.values.iter().map(|value| value * value).sum::<f64>().sqrt()
+    }
+
+    fn record(&self) -> TensorRecord {
+        let mut record = TensorRecord::new(RecordedDType::Known(DType::F64), self.shape.clone().into());
+        let (min, max) = self
+            .values
+            .iter()
+            .fold((f64::MAX, f64::MIN), |(min, max), &value| (min.min(value), max.max(value)));
+        record.statistics = RecordedStatistics {
+            min: Some(Number::Float(min)),
+            max: Some(Number::Float(max)),
+            mean: Some(self.values.iter().sum::<f64>() / self.values.len() as f64),
+            norm: Some(self.norm()),
+        }
+        .into();
+        record
+    }
+
+    fn evidence(&self, other: &Self) -> Evidence {
+        let bytes =
+            |drawn: &Self| drawn.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+        let shape: Vec<usize> = self.shape.iter().map(|&size| size as usize).collect();
+        let mut strides = vec![1; shape.len()];
+        for at in (1..shape.len()).rev() {
+            strides[at - 1] = strides[at] * shape[at];
+        }
+        let (b, c) = (bytes(self), bytes(other));
+        let tensor = |bytes| TensorRef::strided(bytes, DType::F64, &shape, &strides, 0).unwrap();
+        match compare(tensor(&b), tensor(&c)) {
+            Some(metrics) => Evidence::Data(KeptMetrics::from(&metrics)),
+            None => Evidence::Nothing,
+        }
+    }
+}
+
+struct NoStore;
+
+impl TensorStore for NoStore {
+    fn load(&self, key: &str) -> Result<TensorData, ReadError> {
+        Err(ReadError::usage(key, "no data"))
+    }
+}
+
+/// A part being made, op by op.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    sides: [Vec<Op>; 2],
+    values: Vec<(Drawn, Drawn)>,
+}
+
+impl Part {
+    /// Adds an op of both sides.
+    pub(super) fn op(&mut self, name: &str) -> &mut Self {
+        for ops in &mut self.sides {
+            ops.push(Op::new(OpName::parse(name)));
+        }
+        self
+    }
+
+    /// Adds a tensor to the last op: the baseline's and the candidate's.
+    pub(super) fn tensor(&mut self, path: &str, baseline: &Drawn, candidate: &Drawn) -> &mut Self {
+        let side = if path.starts_with("output") { SlotSide::Output } else { SlotSide::Input };
+        for (ops, drawn) in self.sides.iter_mut().zip([baseline, candidate]) {
+            let value = Value::Tensor(Arc::new(drawn.record()));
+            ops.last_mut().unwrap().slots.push(Slot::new(path, side, value));
+        }
+        self.values.push((baseline.clone(), candidate.clone()));
+        self
+    }
+
+    /// Adds a number to the last op, on the sides that have one.
+    pub(super) fn number(&mut self, path: &str, sides: [Option<f64>; 2]) -> &mut Self {
+        for (ops, number) in self.sides.iter_mut().zip(sides) {
+            let slot = number.map(|number| Value::Scalar(Scalar::Number(Number::Float(number))));
+            ops.last_mut().unwrap().slots.extend(slot.map(|value| Slot::new(path, SlotSide::Input, value)));
+        }
+        self
+    }
+
+    fn pair(&self) -> (PartPair, PartEvidence) {
+        let rank = |ops: &[Op]| Rank {
+            framework: probe_dump::Framework::default(),
+            key: PartKey { step: 0, rank: RankId::Single, label: "".into() },
+            task: Task::Tensor,
+            level: "api".into(),
+            ops: ops.to_vec(),
+            stacks: Vec::new(),
+            store: Arc::new(NoStore),
+            faults: Vec::new(),
+            notes: Vec::new(),
+            cut: false,
+        };
+        let [baseline, candidate] = [rank(&self.sides[0]), rank(&self.sides[1])];
+        let Alignment { ops, .. } = align(&baseline, &candidate, &Mapping::default());
+        let substitutions = substitutions(&baseline, &candidate, &ops);
+        let pair = PartPair { step: 0, rank: 0, since: None, baseline, candidate, ops, substitutions };
+        let mut evidence = PartEvidence::default();
+        let mut values = self.values.iter();
+        for op in &pair.ops {
+            let of_slot = |slots| match pair.slot(op, slots) {
+                (Some(b), Some(c)) if b.value.tensor().and(c.value.tensor()).is_some() => {
+                    values.next().map_or(Evidence::Nothing, |(b, c)| b.evidence(c))
+                }
+                _ => Evidence::Nothing,
+            };
+            evidence.push(op.slots.iter().map(of_slot).collect::<Vec<_>>());
+        }
+        (pair, evidence)
+    }
+
+    /// Passes the flow of the part to `look`.
+    pub(super) fn flow<T>(&self, look: impl FnOnce(&Flow<'_>) -> T) -> T {
+        let (pair, evidence) = self.pair();
+        let setting = Setting::of(&pair);
+        look(&Flow::of(&pair, &evidence, &setting, &Rules::default(), &mut RuleBook::default()))
+    }
+
+    /// Judges the part under these rules.
+    pub(super) fn judged(&self, rules: &str) -> PartJudgement {
+        let (pair, evidence) = self.pair();
+        let (rules, noise) = (Rules::parse(rules).unwrap(), Noise::default());
+        let (reference, replayed) = (BySlot::default(), Replayed::default());
+        let known =
+            PriorKnowledge { rules: &rules, noise: &noise, reference: &reference, replayed: &replayed };
+        judge_part(&pair, &evidence, known, &History::default()).0
+    }
+}

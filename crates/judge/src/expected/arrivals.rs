@@ -1,0 +1,133 @@
+//! Values that no recorded op made: data, weights, and results of unrecorded functions.
+
+use super::super::difference::Fact;
+use super::super::ops::Kind;
+use super::super::precision::Precision;
+use super::super::transfer::{self, InputError};
+use super::super::value::{ExpectedError, Family, Remnant, ValueKind};
+use super::{Place, Walk, single};
+use probe_dump::{Phase, SlotSide, shared};
+
+impl Walk<'_, '_> {
+    /// Weighs the inputs of an op that no recorded op made, each where it is first read.
+    pub(super) fn arrivals(&mut self, position: usize, given: &[(Place, InputError)]) {
+        for &(place, _) in given {
+            let fact = self.flow.fact(place);
+            let known = fact.identity.is_some_and(|identity| self.made.contains_key(&identity));
+            // A parameter gradient's inputs belong to other ops; skip them.
+            if place.0 != position || known || !fact.is_tensor {
+                continue;
+            }
+            // Already judged on an earlier arrival.
+            if fact.identity.is_some_and(|identity| !self.arrived.insert(identity)) {
+                continue;
+            }
+            self.out.arrivals.push(place);
+            if fact.is_float && !fact.unwritten && !fact.difference.hides_numbers() {
+                let arrival = self.arrival(place);
+                self.out.values.extend(arrival);
+            }
+        }
+    }
+
+    /// Weighs one arrival; `None` for an exact type.
+    fn arrival(&mut self, place: Place) -> Option<ExpectedError> {
+        let fact = self.flow.fact(place);
+        let dtype = fact.dtype?;
+        let precision = self.precision_on_arrival(place, Precision::of(dtype)?);
+        let is_parameter = self.flow.side(place) == SlotSide::Parameter;
+        let phase = self.flow.nodes[place.0].op.name.phase();
+        let family = Family {
+            role: ValueKind::Arrival,
+            name: self.names.text(if is_parameter { "parameter" } else { "value" }),
+            is_module: false,
+            phase,
+            slot: self.names.text(""),
+            dtype,
+        };
+        // Unrecorded functions computed it from weights, possibly with products.
+        let computed =
+            phase == Phase::Forward && self.flow.wants_gradient(place) && !self.flow.is_weight(place);
+        let explained = self.explained_on_arrival(place);
+        let scale = self.scale_on_arrival(place.0, fact);
+        // Each device may have prepared data by unrecorded functions.
+        let least =
+            single(fact, precision).hypot(precision.least * if precision.unit < 1e-6 { 4.0 } else { 1.0 });
+        Some(ExpectedError {
+            place,
+            family: shared(&mut self.families, family),
+            kind: if computed { Kind::Product } else { Kind::Other },
+            precision,
+            // A baseline of zeros has no relative error.
+            error: (fact.distance.max(fact.likely * fact.norm) / scale).min(1.0),
+            explained,
+            least,
+            unknown: precision.unknown,
+            call: place.0,
+            clean: explained <= 0.0,
+            statistics_only: fact.statistics_only,
+            elements: fact.len,
+            terms: 1.0,
+            share: 1.0,
+            gain: None,
+            remnant: self.remnant(place, scale, least).map(Box::new),
+            extremes: 0.0,
+        })
+    }
+
+    /// Returns the coarsest precision in which an arrival may have been computed.
+    fn precision_on_arrival(&self, place: Place, own: &'static Precision) -> &'static Precision {
+        let run = self.setting.coarsest.filter(|_| self.setting.mixed.is_some());
+        // Unrecorded functions may have computed it under autocast.
+        let is_parameter = self.flow.side(place) == SlotSide::Parameter;
+        let unrecorded = self.setting.autocast.filter(|_| !is_parameter && self.worst > 0.0);
+        run.into_iter().chain(unrecorded).fold(own, Precision::coarser)
+    }
+
+    /// Returns the error that an arrival may have by what came before it: unrecorded functions may have made it
+    /// from that.
+    fn explained_on_arrival(&self, place: Place) -> f64 {
+        let coarse = self.setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
+        let fact = self.flow.fact(place);
+        match self.flow.side(place) {
+            SlotSide::Parameter => 0.0,
+            _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
+            // It may have passed a function that chooses.
+            _ if self.gates && self.flow.nodes[place.0].is_backward() => {
+                self.worst.max(transfer::flipped_gates(fact.len, self.worst))
+            }
+            _ => self.worst,
+        }
+    }
+
+    /// Relates a gradient that arrives at a module to the largest one inside the surrounding module, if all of
+    /// that is known and the error cannot be that of a few elements that unrecorded functions let through on
+    /// one side only.
+    fn remnant(&self, place: Place, scale: f64, least: f64) -> Option<Remnant> {
+        let fact = self.flow.fact(place);
+        let arrives = self.flow.modules_alone && self.flow.nodes[place.0].op.name.phase() == Phase::Backward;
+        let known = arrives && !fact.statistics_only && fact.norm > 0.0 && !self.may_be_few_choices(place);
+        known.then(|| Remnant {
+            own: fact.relative(),
+            share: (fact.norm / scale).min(1.0),
+            before: self.worst.hypot(least),
+        })
+    }
+
+    /// Returns the scale of an arriving value: its norm; for a gradient at least the largest gradient next to
+    /// it.
+    fn scale_on_arrival(&self, position: usize, fact: &Fact) -> f64 {
+        let node = &self.flow.nodes[position];
+        let beside = self.flow.parent(position).filter(|_| node.is_backward());
+        let beside = beside.map_or(0.0, |parent| self.gradients_inside[parent]);
+        // A running mean is compared with the elements that it is the mean of; in a dispatcher op they follow
+        // their gradient.
+        let whole = node
+            .given()
+            .map(|slot| self.flow.fact((position, slot)))
+            .filter(|given| given.is_float && given.len > fact.len);
+        let size = whole.last().filter(|_| node.traits.kind == Kind::Normalisation);
+        let size = size.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
+        fact.norm.max(beside).max(size).max(f64::MIN_POSITIVE)
+    }
+}

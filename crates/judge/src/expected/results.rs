@@ -1,0 +1,294 @@
+//! Results of ops: their errors, and what their inputs explain of them.
+
+use super::super::flow::Flow;
+use super::super::ops::Kind;
+use super::super::precision::{Precision, of_sum};
+use super::super::scale::{self, Scale};
+use super::super::transfer::{self, InputError, centring, largest};
+use super::super::value::{CommonFactor, ExpectedError, Family, ValueKind};
+use super::{CANCELS, ONE_FACTOR, Place, WITHOUT_DIRECTION, Walk, single};
+use probe_dump::{DType, Phase, shared};
+
+/// A result and what led to it.
+struct Result<'r> {
+    place: Place,
+    given: &'r [(Place, InputError)],
+    saved: &'r [(Place, InputError)],
+    dtype: DType,
+    /// Precision of the computation.
+    precision: &'static Precision,
+}
+
+impl Result<'_> {
+    fn inputs(&self) -> impl Iterator<Item = &(Place, InputError)> + Clone {
+        self.given.iter().chain(self.saved)
+    }
+}
+
+impl Walk<'_, '_> {
+    /// Weighs one result and returns its error, if known.
+    pub(super) fn result(
+        &mut self,
+        place: Place,
+        given: &[(Place, InputError)],
+        saved: &[(Place, InputError)],
+    ) -> Option<f64> {
+        let node = &self.flow.nodes[place.0];
+        let fact = self.flow.fact(place);
+        if !fact.is_tensor || fact.len < 1.0 {
+            return None;
+        }
+        let path = largest(given.iter().chain(saved).map(|(place, _)| self.path(*place)));
+        if fact.is_float && fact.swamped && (fact.statistics_only || fact.relative() < 1e-10) {
+            self.hide(place, given, saved);
+            return None;
+        }
+        let known = fact.is_measured && !fact.unwritten && !fact.difference.hides_numbers();
+        if !fact.is_float || !known {
+            self.note_made(place, path);
+            return None;
+        }
+        let (dtype, precision) = fact.dtype.and_then(|dtype| Some((dtype, Precision::of(dtype)?)))?;
+        let precision = self.computed_in(place, precision, given.iter().chain(saved));
+        let made = Result { place, given, saved, dtype, precision };
+        let error = self.weigh(&made);
+        let step = match node.traits.kind {
+            Kind::Copy => 0.0,
+            Kind::Product | Kind::Recurrent | Kind::Attention => self.product.max(precision.least / 2.0),
+            _ => precision.least / 2.0,
+        };
+        self.note_made(place, if fact.statistics_only { path.hypot(step) } else { 0.0 });
+        if node.op.name.phase() == Phase::ParameterGradient {
+            self.note_gradient(place);
+            return None;
+        }
+        let raw = error.min(fact.relative());
+        if fact.len > 1.0 {
+            self.worst = self.worst.max(raw);
+        }
+        Some(raw)
+    }
+
+    /// Passes on the error of the inputs below a sentinel that swamps the norm of a result.
+    fn hide(&mut self, place: Place, given: &[(Place, InputError)], saved: &[(Place, InputError)]) {
+        let floats = given.iter().chain(saved).filter(|(place, _)| self.flow.fact(*place).is_float);
+        let error = InputError {
+            relative: largest(floats.clone().map(|(_, error)| error.relative)),
+            absolute: largest(floats.map(|(_, error)| error.absolute)),
+        };
+        if let Some(identity) = self.flow.fact(place).identity {
+            self.hidden.insert(identity, error);
+        }
+        self.note_made(place, error.relative);
+    }
+
+    fn note_gradient(&mut self, place: Place) {
+        let op = &self.flow.nodes[place.0].op;
+        if let (Some(module), Some(slot)) = (op.name.module_path(), self.flow.slot(place)) {
+            let parameter = slot.path.strip_prefix("grad.").unwrap_or(&slot.path);
+            let error = self.flow.fact(place).relative();
+            self.out.gradients.insert((module.into(), parameter.into()), error);
+        }
+    }
+
+    /// Weighs a result whose error is known, and returns that error relative to the scale.
+    fn weigh(&mut self, result: &Result<'_>) -> f64 {
+        let (flow, place) = (self.flow, result.place);
+        let (node, fact) = (&flow.nodes[place.0], flow.fact(place));
+        let places =
+            |inputs: &[(Place, InputError)]| inputs.iter().map(|(place, _)| *place).collect::<Vec<_>>();
+        let scale = scale::of(flow, place, &places(result.given), &places(result.saved));
+        // A gradient that underflows to zero on one side is compared with those around it.
+        let vanished = node.is_backward() && fact.norm <= 0.0;
+        let around = flow.around(place.0).filter(|_| vanished).map(|outer| self.gradients_inside[outer]);
+        let norm = scale.norm.max(largest(around)).max(f64::MIN_POSITIVE);
+        let error = (fact.distance / norm).min(f64::MAX);
+        let unseen = self.unseen_gradient(place, result.given);
+        let explained = self.explained(result, &scale, norm, unseen);
+        let by = fact.identity.and_then(|identity| self.made.get(&identity)).map(|made| made.by);
+        let again = by.is_some() && node.is_module();
+        let leads = !result.given.is_empty() || !result.saved.is_empty();
+        if again || !(leads || node.op.name.phase() != Phase::ParameterGradient) {
+            return error;
+        }
+        let family = Family {
+            role: ValueKind::Result,
+            name: self.names.text(node.base),
+            is_module: node.is_module(),
+            phase: node.op.name.phase(),
+            slot: self.names.text(slot_family(flow, place)),
+            dtype: result.dtype,
+        };
+        let precision = result.precision;
+        let growth = conditioned(flow, result) * of_sum(scale.terms);
+        let nothing = sums_zeros(flow, result);
+        let equal = result.inputs().all(|(place, _)| {
+            let fact = flow.fact(*place);
+            fact.exact || !fact.is_tensor || !fact.differs()
+        });
+        self.out.values.push(ExpectedError {
+            place,
+            family: shared(&mut self.families, family),
+            kind: node.traits.kind,
+            precision,
+            error,
+            explained,
+            least: single(fact, precision)
+                .hypot(precision.least * growth)
+                .hypot(Precision::spacing(result.dtype) / 2.0 * fact.len.sqrt() / norm),
+            unknown: precision.unknown * growth,
+            call: by.filter(|_| node.op.name.phase() != Phase::Forward && !fact.exact).unwrap_or(place.0),
+            clean: equal && unseen.is_none() && !nothing,
+            statistics_only: fact.statistics_only,
+            elements: fact.len,
+            terms: if nothing { 1.0 } else { scale.terms },
+            share: scale.share * scale.norm / norm,
+            gain: self
+                .common_factor(result, norm, (error, explained))
+                .filter(|_| unseen.is_none())
+                .map(Box::new),
+            remnant: None,
+            extremes: fact.extremes * fact.norm / norm,
+        });
+        error
+    }
+
+    /// Returns the part of a result's error that its inputs explain, relative to `norm`. `unseen` is the error of
+    /// an incoming gradient that was not recorded.
+    fn explained(&self, result: &Result<'_>, scale: &Scale, norm: f64, unseen: Option<f64>) -> f64 {
+        let (flow, place) = (self.flow, result.place);
+        let (node, fact) = (&flow.nodes[place.0], flow.fact(place));
+        let mut explained = transfer::explained(flow, place, norm, result.given, result.saved);
+        explained = explained.hypot(self.small_rows.shown(flow, place, result.given, result.saved));
+        // Choices in the inputs, made inside, or made along with this result.
+        let flipped = largest(result.inputs().map(|(place, _)| flow.fact(*place).flipped))
+            .max(self.flipped_inside[place.0])
+            .max(largest(node.results().map(|slot| flow.fact((place.0, slot)).flipped)));
+        explained = explained.max(transfer::picked(flipped));
+        if result.inputs().any(|(place, _)| flow.fact(*place).difference.hides_numbers()) {
+            explained = explained.max(1.0);
+        }
+        if self.may_be_one_choice(place, result.given, result.saved) {
+            explained = explained.max(fact.distance / norm);
+        }
+        explained = explained.max(unseen.unwrap_or(0.0));
+        let of_bias = node.makes_gradients() && flow.shape(place).len() <= 1;
+        if of_bias && fact.norm < CANCELS * scale.norm {
+            // The remainder of a cancelling sum is the common error of all its terms.
+            explained *= scale.terms.sqrt();
+        }
+        if node.is_module() { explained.max(self.inside[place.0]) } else { explained }
+    }
+
+    /// Returns the common factor of a result of many elements, if nearly all of its error is one.
+    fn common_factor(
+        &self,
+        result: &Result<'_>,
+        norm: f64,
+        (error, explained): (f64, f64),
+    ) -> Option<CommonFactor> {
+        let place = result.place;
+        let (node, fact) = (&self.flow.nodes[place.0], self.flow.fact(place));
+        let is_open = !node.is_composite()
+            && fact.norm >= CANCELS * norm
+            && !(fact.statistics_only && self.has_few_directions(place.0))
+            && fact.len >= WITHOUT_DIRECTION;
+        let gain = CommonFactor {
+            error: fact.gain().abs() * fact.norm / norm,
+            explained: self.gain_explained(place, result.given, result.saved, explained),
+            is_of_norm: fact.scales_norm_alone(),
+        };
+        Some(gain).filter(|gain| is_open && gain.error >= ONE_FACTOR * error)
+    }
+
+    /// Returns the error of a result's incoming gradient if that was not recorded, for example because an
+    /// in-place op overwrites it: the error of the gradients that reached the readers of the forward result,
+    /// or else the largest so far. `None` if it was recorded.
+    fn unseen_gradient(&self, place: Place, given: &[(Place, InputError)]) -> Option<f64> {
+        if !self.flow.lacks_gradient(place.0, given.iter().map(|(place, _)| *place)) {
+            return None;
+        }
+        let made = self.flow.saved(place.0).into_iter().filter(|&place| self.flow.side(place).is_result());
+        let read = made.filter_map(|place| self.readers.get(&self.flow.fact(place).identity?)).flatten();
+        let reached = read.filter_map(|&reader| {
+            let backward = self.flow.backward_of(reader)?;
+            let node = &self.flow.nodes[backward];
+            let gradients = node.given().filter(|&slot| self.flow.fact((backward, slot)).is_float);
+            let error = gradients.map(|slot| self.error((backward, slot)).relative).reduce(f64::max)?;
+            let saved = self.errors(self.flow.saved(backward));
+            let near = largest(saved.iter().map(|(_, error)| error.relative));
+            let flipped = transfer::flipped_gates(self.flow.fact(place).len, near);
+            Some(if node.traits.chooses { error.max(flipped) } else { error })
+        });
+        Some(reached.reduce(f64::max).unwrap_or_else(|| {
+            self.worst.max(if self.gates {
+                transfer::flipped_gates(self.flow.fact(place).len, self.worst)
+            } else {
+                0.0
+            })
+        }))
+    }
+
+    /// Returns the precision in which a result was computed, as far as dtypes show it: the coarsest of its
+    /// inputs.
+    fn computed_in<'x>(
+        &self,
+        place: Place,
+        own: &'static Precision,
+        inputs: impl Iterator<Item = &'x (Place, InputError)>,
+    ) -> &'static Precision {
+        let node = &self.flow.nodes[place.0];
+        let of = |place: Place| {
+            let fact = self.flow.fact(place);
+            fact.dtype.filter(|_| fact.is_float && fact.len > 1.0).and_then(Precision::of)
+        };
+        let results = node.results().filter_map(|slot| of((place.0, slot)));
+        let inside = self.precision_inside[place.0].filter(|_| node.is_module());
+        // Work inside an op is not recorded; under autocast it may have been products.
+        let hidden = node.traits.kind == Kind::Recurrent || node.is_composite();
+        let autocast = self.setting.autocast.filter(|_| hidden);
+        let run = self.setting.coarsest.filter(|_| self.setting.mixed.is_some());
+        inputs
+            .filter_map(|(place, _)| of(*place))
+            .chain(results)
+            .chain(inside)
+            .chain(autocast)
+            .chain(run)
+            .fold(own, Precision::coarser)
+    }
+}
+
+/// Returns the factor by which rounding inside an op is larger than relative to its result.
+fn conditioned(flow: &Flow<'_>, result: &Result<'_>) -> f64 {
+    let node = &flow.nodes[result.place.0];
+    if node.traits.kind == Kind::Normalisation && !node.is_backward() {
+        return result.given.first().map_or(1.0, |(place, _)| centring(flow, node, *place));
+    }
+    if node.base.contains("ctc_loss") && node.is_backward() {
+        // Probabilities are kept as logarithms: rounding is relative to these, and a probability is off by as much
+        // relative to itself.
+        let kept = result.inputs().map(|(place, _)| flow.fact(*place)).filter(|fact| fact.is_float);
+        return largest(kept.map(|fact| fact.largest)).max(1.0);
+    }
+    1.0
+}
+
+/// Returns true for sums of zeros, which say nothing about the summation; a zero bias does not matter.
+fn sums_zeros(flow: &Flow<'_>, result: &Result<'_>) -> bool {
+    result.given.iter().any(|(place, _)| {
+        let fact = flow.fact(*place);
+        fact.is_float && fact.norm <= 0.0 && flow.shape(*place).len() > 1
+    })
+}
+
+/// Returns the slot name for the family: forward results and copies of one call differ in number only;
+/// gradients and statistics of one call differ in kind.
+fn slot_family<'f>(flow: &'f Flow<'_>, place: Place) -> &'f str {
+    let node = &flow.nodes[place.0];
+    let path = flow.slot(place).map_or("", |slot| &*slot.path);
+    let alike = !node.is_backward() || matches!(node.traits.kind, Kind::Copy | Kind::Add);
+    match path.rsplit_once('.') {
+        Some((head, number)) if alike && number.parse::<u32>().is_ok() => head,
+        _ => path,
+    }
+}

@@ -1,0 +1,61 @@
+//! Arguments that one side alone was given: the other side has the function's default.
+
+use super::flow::{Flow, Place};
+use super::ops::{is_default, parameter};
+use probe_dump::{Number, Phase, Scalar, Slot, TensorRecord, Value};
+
+/// Returns true for a number or text that one side alone passes and that makes a difference: the other side does
+/// not pass it under another name (by position, or by keyword), and it is not the default of the function. One that
+/// comes with inputs of another size belongs to these (`enable_gqa`, for keys that the other side repeats). Where
+/// the default is not known, zeros, `False` and empty texts count as defaults, and so does what leaves all
+/// results equal to the bit.
+pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
+    let (slot, other) = match flow.pair.slot_at(place.0, place.1) {
+        (Some(slot), None) => (slot, flow.pair.op(&flow.pair.ops[place.0]).1),
+        (None, Some(slot)) => (slot, flow.pair.op(&flow.pair.ops[place.0]).0),
+        _ => return false,
+    };
+    let Value::Scalar(value @ (Scalar::Number(_) | Scalar::Text(_))) = &slot.value else { return false };
+    let node = &flow.nodes[place.0];
+    if node.op.name.phase() == Phase::Backward || reads_another_size(flow, place.0) {
+        return false;
+    }
+    let Some(name) = parameter(node.base, &slot.path) else { return false };
+    let same = |other: &&Slot| {
+        !other.side.is_result()
+            && *other.path != *slot.path
+            && parameter(node.base, &other.path) == Some(name)
+    };
+    if let Some(passed) = other.and_then(|op| op.slots.iter().find(same)) {
+        return matches!(&passed.value, Value::Scalar(passed) if !is_equal(passed, value));
+    }
+    match is_default(node.base, name, value) {
+        Some(is_default) => !is_default,
+        None => !is_nothing(value) && node.results().any(|slot| !flow.fact((place.0, slot)).exact),
+    }
+}
+
+/// Returns true if an op reads a tensor with another number of elements on each side.
+fn reads_another_size(flow: &Flow<'_>, op: usize) -> bool {
+    flow.nodes[op].given().any(|slot| {
+        let (b, c) = flow.pair.slot_at(op, slot);
+        let size = |slot: Option<&Slot>| slot?.value.tensor().map(TensorRecord::len);
+        matches!((size(b), size(c)), (Some(b), Some(c)) if b != c)
+    })
+}
+
+fn is_equal(a: &Scalar, b: &Scalar) -> bool {
+    match (a, b) {
+        (Scalar::Number(a), Scalar::Number(b)) => a.same(*b),
+        _ => a == b,
+    }
+}
+
+fn is_nothing(value: &Scalar) -> bool {
+    match value {
+        Scalar::Number(Number::Bool(value)) => !value,
+        Scalar::Number(number) => number.as_f64().to_bits() == 0,
+        Scalar::Text(text) => text.is_empty(),
+        _ => false,
+    }
+}

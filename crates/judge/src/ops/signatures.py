@@ -1,0 +1,53 @@
+"""Writes `signatures.txt`: parameters of torch's functions in order, with their defaults. `python signatures.py > signatures.txt`"""
+
+from __future__ import annotations
+
+import inspect
+
+import torch
+import torch.nn.functional as F
+
+
+def shown(value: object) -> str | None:
+    """A default as the judge reads it; `None` for one that is no scalar."""
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return str(value)
+    return None
+
+
+def of_python() -> dict[str, list[str]]:
+    """Functions of torch.nn.functional that are written in Python."""
+    found = {}
+    for name in dir(F):
+        function = getattr(F, name)
+        if name.startswith("_") or not inspect.isfunction(function):
+            continue
+        parameters = inspect.signature(function).parameters.values()
+        pairs = [(p.name, None if p.default is p.empty else shown(p.default)) for p in parameters]
+        found[name] = [name if default is None else f"{name}={default}" for name, default in pairs]
+    return found
+
+
+def of_schemas() -> dict[str, list[str]]:
+    """Operators of aten under their public names: the overload with the most arguments that does not write to `out`."""
+    found: dict[str, list[str]] = {}
+    public = {*dir(torch), *dir(torch.Tensor), *dir(F)}
+    for schema in torch._C._jit_get_all_schemas():
+        name = schema.name.removeprefix("aten::")
+        if not schema.name.startswith("aten::") or name not in public or name.startswith("_"):
+            continue
+        arguments = [a for a in schema.arguments if not a.is_out]
+        if len(arguments) < len(schema.arguments):
+            continue
+        with_default = {a.name: shown(a.default_value) for a in arguments if a.has_default_value()}
+        pairs = [(a.name, with_default.get(a.name)) for a in arguments]
+        made = [name if default is None else f"{name}={default}" for name, default in pairs]
+        if len(made) > len(found.get(name, [])):
+            found[name] = made
+    return found
+
+
+if __name__ == "__main__":
+    for function, parameters in sorted({**of_schemas(), **of_python()}.items()):
+        if any("=" in parameter and not parameter.endswith("=None") for parameter in parameters):
+            print(function, *parameters)

@@ -1,0 +1,145 @@
+//! Parts of a few ops on drawn numbers.
+
+use super::*;
+use crate::drawn::{Drawn, Part};
+use crate::{Role, Verdict};
+
+/// Rounding of another device.
+const NOISE: f64 = 3e-17;
+
+fn x() -> Drawn {
+    Drawn::normal(1, &[40, 30])
+}
+
+/// A part with `tanh` and `sin` of one value; both sides read one of them in a sum.
+fn sum_of(baseline: &Drawn, candidate: &Drawn) -> PartJudgement {
+    let (tanh, sin) = (x().map(f64::tanh), x().map(f64::sin));
+    let mut part = Part::default();
+    part.op("Torch.tanh.0.forward").tensor("input.0", &x(), &x()).tensor(
+        "output.0",
+        &tanh,
+        &tanh.off(3, NOISE),
+    );
+    part.op("Torch.sin.0.forward").tensor("input.0", &x(), &x()).tensor("output.0", &sin, &sin.off(4, NOISE));
+    let one = |read: &Drawn| read.with(&x(), |a, b| a + b);
+    part.op("Torch.add.0.forward").tensor("input.0", baseline, candidate).tensor("input.1", &x(), &x());
+    part.tensor("output.0", &one(baseline), &one(candidate));
+    part.judged("")
+}
+
+fn named(judged: &PartJudgement) -> Vec<(&str, Cause)> {
+    judged.findings.iter().map(|found| (found.op.as_str(), found.cause)).collect()
+}
+
+#[test]
+fn an_op_that_reads_the_result_of_another_one_is_named_with_both() {
+    let (tanh, sin) = (x().map(f64::tanh), x().map(f64::sin));
+    let judged = sum_of(&tanh, &sin.off(4, NOISE));
+    assert_eq!(named(&judged), [("Torch.add.0.forward", Cause::Structure)]);
+    let reason = &judged.findings[0].reason;
+    assert!(
+        reason.starts_with("reads the result of Torch.sin.0.forward, the baseline that of Torch.tanh.0"),
+        "{reason}"
+    );
+    assert_eq!(named(&sum_of(&tanh, &tanh.off(3, NOISE))), [], "as it should be");
+}
+
+#[test]
+fn a_value_that_was_written_to_between_two_ops_is_named_where_it_is_read() {
+    let judged = sum_of(&x().map(f64::tanh), &Drawn::normal(9, &[40, 30]));
+    assert_eq!(named(&judged), [("Torch.add.0.forward", Cause::Input)]);
+    let reason = &judged.findings[0].reason;
+    assert!(reason.starts_with("was written to after Torch.tanh.0.forward made it"), "{reason}");
+}
+
+#[test]
+fn an_argument_of_one_side_is_held_against_the_default() {
+    let elu = |alpha: f64| move |value: f64| if value > 0.0 { value } else { alpha * value.exp_m1() };
+    let with = |alpha: Option<f64>| {
+        let (b, c) = (x().map(elu(1.0)), x().map(elu(alpha.unwrap_or(1.0))));
+        let mut part = Part::default();
+        part.op("Functional.elu.0.forward")
+            .tensor("input.0", &x(), &x())
+            .number("kwarg.alpha", [None, alpha]);
+        part.tensor("output.0", &b, &c.off(5, NOISE)).judged("")
+    };
+    assert_eq!(named(&with(Some(0.5))), [("Functional.elu.0.forward", Cause::Argument)]);
+    let said = with(Some(0.5)).findings[0].reason.clone();
+    assert!(said.starts_with("kwarg.alpha 0.5 in the candidate only"), "{said}");
+    assert_eq!(named(&with(Some(1.0))), [], "the default, given explicitly");
+}
+
+#[test]
+fn an_argument_by_position_is_the_one_by_keyword() {
+    let part = |keyword: f64| {
+        let mut part = Part::default();
+        part.op("Functional.elu.0.forward").tensor("input.0", &x(), &x());
+        part.number("input.1", [Some(0.5), None]).number("kwarg.alpha", [None, Some(keyword)]);
+        part.tensor("output.0", &x(), &x().off(5, NOISE)).judged("")
+    };
+    assert_eq!(named(&part(0.5)), []);
+    assert_eq!(named(&part(0.7)), [("Functional.elu.0.forward", Cause::Argument)]);
+}
+
+#[test]
+fn an_argument_that_comes_with_inputs_of_another_size_belongs_to_these() {
+    let part = |keys: &Drawn| {
+        let mut part = Part::default();
+        part.op("Functional.scaled_dot_product_attention.0.forward").tensor("input.0", &x(), &x());
+        part.tensor("input.1", &x(), keys).number("kwarg.enable_gqa", [Some(1.0), None]);
+        part.tensor("output.0", &x(), &x().off(5, NOISE)).judged("")
+    };
+    assert_eq!(named(&part(&x()))[0].1, Cause::Argument);
+    assert!(named(&part(&Drawn::normal(1, &[80, 30]))).iter().all(|(_, cause)| *cause != Cause::Argument));
+}
+
+/// `tanh` off by 1e-3, and a sum behind it.
+fn ruled(rules: &str) -> PartJudgement {
+    let tanh = x().map(f64::tanh);
+    let off = tanh.off(3, 1e-3);
+    let one = |read: &Drawn| read.with(&x(), |a, b| a + b);
+    let mut part = Part::default();
+    part.op("Torch.tanh.0.forward").tensor("input.0", &x(), &x()).tensor("output.0", &tanh, &off);
+    part.op("Torch.add.0.forward").tensor("input.0", &tanh, &off).tensor("input.1", &x(), &x());
+    part.tensor("output.0", &one(&tanh), &one(&off)).judged(rules)
+}
+
+#[test]
+fn a_bound_is_about_the_op_itself_and_accuses_nothing() {
+    let tanh = [("Torch.tanh.0.forward", Cause::Numerics)];
+    assert_eq!(named(&ruled("")), tanh);
+    assert_eq!(named(&ruled("[[rule]]\npattern = \"*tanh*\"\nrel_l2 = 2e-3\n")), []);
+    assert_eq!(named(&ruled("[[rule]]\npattern = \"*tanh*\"\nrel_l2 = 1e-4\n")), tanh);
+    let other =
+        ruled("[[rule]]\npattern = \"*tanh*\"\nrel_l2 = 2e-3\n[[rule]]\npattern = \"*\"\nrel_l2 = 1e-9\n");
+    assert_eq!(named(&other), [], "the inputs of the sum explain it");
+}
+
+#[test]
+fn a_limit_names_no_op_that_its_inputs_explain_unless_nothing_else_is_named() {
+    let rules = "[[rule]]\npattern = \"*tanh*\"\nrel_l2 = 2e-3\n[[rule]]\npattern = \"*add*output*\"\nlimit = { rel_l2 = 1e-9 }\n";
+    let judged = ruled(rules);
+    assert_eq!(named(&judged), [("Torch.add.0.forward", Cause::Numerics)]);
+    assert_eq!((judged.findings[0].role, judged.slots[1][2].verdict), (Role::Propagates, Verdict::Differs));
+    let both = ruled("[[rule]]\npattern = \"*output*\"\nexact = true\n");
+    assert_eq!(named(&both), [("Torch.tanh.0.forward", Cause::Numerics)]);
+}
+
+#[test]
+fn a_padding_that_is_cut_off_again_is_written_otherwise() {
+    let (wide, wider) = (Drawn::normal(6, &[40, 31]), Drawn::normal(7, &[40, 32]));
+    let judged = |cut: &Drawn| {
+        let mut part = Part::default();
+        part.op("Aten.constant_pad_nd.0.forward").tensor("input.0", &x(), &x());
+        part.number("input.1.1", [Some(1.0), Some(2.0)]).tensor("output.0", &wide, &wider);
+        part.op("Aten.slice.0.forward").tensor("input.0", &wide, &wider).tensor(
+            "output.0",
+            &x().map(f64::cos),
+            cut,
+        );
+        part.judged("")
+    };
+    assert_eq!(named(&judged(&x().map(f64::cos))), []);
+    let other = judged(&x().map(f64::sin));
+    assert_eq!(named(&other)[0].0, "Aten.constant_pad_nd.0.forward", "what is cut out differs");
+}

@@ -1,0 +1,201 @@
+//! The same computation, written in another way: ops differ, and everything that is made of them agrees.
+//!
+//! From the ops that differ, every reader is followed on both sides until its results agree. If all ways end like
+//! that, nothing of the difference is left, and its ops are no fault: a merged weight, a padding that is cut off
+//! again, a distribution's method for its formula.
+
+use std::cell::OnceCell;
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+
+use crate::difference::{Difference, Fact};
+use crate::excess::BEYOND;
+use crate::expected::{ExpectedErrors, Results};
+use crate::flow::{Flow, Place};
+use crate::median::median;
+use crate::precision::Precision;
+use crate::transfer::root;
+use crate::value::Excess;
+
+use super::computes;
+use probe_dump::{Phase, Slot};
+use probe_pair::Substitution;
+
+/// Largest error that still counts as agreement: what coarse types leave behind a few ops.
+const LARGEST: f64 = 0.1;
+
+/// Ops that are followed, and readers of one; what reaches more than these is no local rewrite.
+const MOST: usize = 400;
+
+/// What is known of a part besides its flow.
+pub(crate) struct Agreement<'f, 'a> {
+    flow: &'f Flow<'a>,
+    expected: &'f ExpectedErrors,
+    /// Made when it is needed.
+    results: OnceCell<Results<'f>>,
+    /// Error that one op leaves in this part: rounding of the coarsest type, or of coarse products.
+    rounding: f64,
+}
+
+impl<'f, 'a> Agreement<'f, 'a> {
+    pub(crate) fn of(
+        flow: &'f Flow<'a>,
+        expected: &'f ExpectedErrors,
+        excess: &[Excess],
+        coarsest: Option<&'static Precision>,
+    ) -> Self {
+        let products = expected.values.iter().zip(excess).filter(|(value, _)| value.is_product());
+        // Half of the products may be behind a fault.
+        let floor = median(&mut products.map(|(_, excess)| excess.floor).collect::<Vec<f64>>());
+        Self {
+            flow,
+            expected,
+            results: OnceCell::new(),
+            rounding: floor.max(coarsest.map_or(0.0, |coarse| coarse.unknown)),
+        }
+    }
+
+    /// Returns the ops between `first`, which differ, and those behind them whose results agree. `None` if the
+    /// difference reaches an end of the part: a loss, a parameter gradient, a parameter.
+    pub(super) fn region(&self, first: &[usize]) -> Option<HashSet<usize>> {
+        let mut region: HashSet<usize> = first.iter().copied().collect();
+        let mut queue: VecDeque<usize> = first.iter().copied().collect();
+        // Between modules readers are not recorded.
+        if self.flow.modules_alone || first.iter().all(|&op| self.readers(op).is_empty()) {
+            return None;
+        }
+        let led = self.led_to(first);
+        while let Some(position) = queue.pop_front() {
+            let readers = self.readers(position);
+            let is_read = !readers.is_empty();
+            let reaches_far = region.len().max(readers.len()) > MOST;
+            if reaches_far || self.is_end(position, is_read, first.contains(&position)) {
+                return None;
+            }
+            // Names of unpaired ops count calls of their side alone.
+            let backward = self.flow.backward_of(position).filter(|_| self.flow.nodes[position].is_paired);
+            for reader in readers.into_iter().chain(backward) {
+                if !region.contains(&reader) && !self.agrees(reader, &region, led) {
+                    region.insert(reader);
+                    queue.push_back(reader);
+                }
+            }
+        }
+        Some(region)
+    }
+
+    /// Returns the regions of groups of ops that only one side has. A single function that one side alone computes
+    /// in a region, and in those that it overlaps, is no other way of writing it, however small the effect.
+    pub(super) fn regions(&self, groups: &[Substitution]) -> Vec<Option<HashSet<usize>>> {
+        let ops = |group: &Substitution| [&*group.baseline, &*group.candidate].concat();
+        let mut regions: Vec<Option<HashSet<usize>>> =
+            groups.iter().map(|group| self.region(&ops(group))).collect();
+        let mut joined: Vec<usize> = (0..groups.len()).collect();
+        let mut owner: HashMap<usize, usize> = HashMap::new();
+        for (group, op) in regions
+            .iter()
+            .enumerate()
+            .flat_map(|(group, region)| region.iter().flatten().map(move |&op| (group, op)))
+        {
+            let other = root_of(&joined, *owner.entry(op).or_insert(group));
+            let root = root_of(&joined, group);
+            joined[root] = other;
+        }
+        // Functions that only one record has, side by side.
+        let mut functions = vec![[const { BTreeSet::new() }; 2]; groups.len()];
+        for (&op, &group) in &owner {
+            let node = &self.flow.nodes[op];
+            if !node.is_paired && computes(node) {
+                let side = usize::from(self.flow.pair.op(&self.flow.pair.ops[op]).0.is_none());
+                functions[root_of(&joined, group)][side].insert(node.base);
+            }
+        }
+        for (group, region) in regions.iter_mut().enumerate() {
+            let [b, c] = &functions[root_of(&joined, group)];
+            if b.len() + c.len() == 1 {
+                *region = None;
+            }
+        }
+        regions
+    }
+
+    /// Returns the largest error of what the ops read.
+    fn led_to(&self, ops: &[usize]) -> f64 {
+        let given = ops.iter().flat_map(|&op| self.sides(op, false));
+        let made = given.flat_map(|(side, op, slot)| self.makers(side, op, slot));
+        made.map(|place| self.error(place)).fold(0.0, f64::max)
+    }
+
+    /// Iterates over the tensors that an op makes or reads, side by side, with their keys' sides.
+    fn sides(&self, op: usize, results: bool) -> Vec<(usize, usize, &'a Slot)> {
+        let (b, c) = self.flow.pair.op(&self.flow.pair.ops[op]);
+        let sides = [b, c].into_iter().enumerate().filter_map(|(side, op)| Some((side, op?)));
+        let slots = sides.flat_map(|(side, node)| node.slots.iter().map(move |slot| (side, op, slot)));
+        slots.filter(|(_, _, slot)| slot.side.is_result() == results).collect()
+    }
+
+    fn makers(&self, side: usize, before: usize, slot: &Slot) -> impl Iterator<Item = Place> + '_ {
+        self.flow.values.makers(side, slot).filter(move |place| place.0 < before)
+    }
+
+    /// Returns the later ops that read what an op makes, on either side.
+    fn readers(&self, position: usize) -> Vec<usize> {
+        let made = self.sides(position, true).into_iter();
+        let readers = made.flat_map(|(side, _, slot)| self.flow.values.readers(side, slot));
+        readers.map(|place| place.0).filter(|&reader| reader > position).collect()
+    }
+
+    /// Returns true if a difference that is left at an op is one of the run: nobody reads its results, or they
+    /// change a parameter. What one side alone computes and nobody reads is logged.
+    fn is_end(&self, position: usize, is_read: bool, is_first: bool) -> bool {
+        let node = &self.flow.nodes[position];
+        let apart = || node.results().any(|slot| self.flow.fact((position, slot)).differs());
+        let unread = !is_read && node.is_paired && !is_first && apart();
+        unread || node.traits.optimizes || node.op.name.phase() == Phase::ParameterGradient
+    }
+
+    /// Returns true if the results of an op of both sides agree: their errors are what its inputs from outside
+    /// of the region, or the region's, and rounding leave.
+    fn agrees(&self, position: usize, region: &HashSet<usize>, led: f64) -> bool {
+        let node = &self.flow.nodes[position];
+        if !node.is_paired {
+            return false;
+        }
+        let given =
+            node.given().map(|slot| (position, slot)).filter(|&place| !self.is_made_in(place, region));
+        let others =
+            given.map(|place| self.flow.fact(place)).filter(|fact| fact.is_float).map(Fact::relative);
+        let others = others.fold(0.0, f64::max);
+        let bound = (BEYOND * root([others, led, self.rounding].into_iter())).min(LARGEST);
+        let agrees = |fact: &Fact, error: f64| match fact.difference {
+            Difference::None => true,
+            Difference::Numbers => error <= bound,
+            _ => fact.allowed,
+        };
+        let mut results = node.results().map(|slot| (position, slot)).peekable();
+        results.peek().is_some() && results.all(|place| agrees(self.flow.fact(place), self.error(place)))
+    }
+
+    fn is_made_in(&self, (op, slot): Place, region: &HashSet<usize>) -> bool {
+        let (b, c) = self.flow.pair.slot_at(op, slot);
+        let mut sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
+        sides.any(|(side, slot)| self.makers(side, op, slot).any(|maker| region.contains(&maker.0)))
+    }
+
+    /// Returns the error of a value against its scale, or its own size if it has none.
+    fn error(&self, place: Place) -> f64 {
+        let fact = self.flow.fact(place);
+        // The norm and mean of statistics show less than their extremes.
+        let own = fact.relative().max(fact.likely);
+        let results = self.results.get_or_init(|| self.expected.results());
+        let scaled = results.index(place).map(|index| self.expected.values[index].error);
+        scaled.map_or(own, |error| own.min(error.max(fact.likely)))
+    }
+}
+
+/// Returns the group that stands for those joined with this one.
+fn root_of(joined: &[usize], mut group: usize) -> usize {
+    while joined[group] != group {
+        group = joined[group];
+    }
+    group
+}

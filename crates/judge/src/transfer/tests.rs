@@ -1,0 +1,87 @@
+//! Formulas against calculus, on drawn numbers.
+
+use super::*;
+use crate::drawn::{Drawn, Part};
+use crate::scale;
+
+const SEEDS: [u64; 3] = [3, 14, 159];
+
+/// The error of a result in units of the scale, and what the inputs explain of it.
+fn errors(name: &str, given: &[(Drawn, Drawn)], result: &(Drawn, Drawn)) -> (f64, f64) {
+    let mut part = Part::default();
+    part.op(name);
+    for (at, (b, c)) in given.iter().enumerate() {
+        part.tensor(&format!("input.{at}"), b, c);
+    }
+    part.tensor("output.0", &result.0, &result.1);
+    part.flow(|flow| {
+        let place = (0, given.len());
+        let inputs: Vec<Place> = flow.given(0);
+        let scale = scale::of(flow, place, &inputs, &[]).norm;
+        let error = |place: Place| {
+            let fact = flow.fact(place);
+            InputError { relative: fact.relative(), absolute: fact.distance }
+        };
+        let inputs: Vec<_> = inputs.into_iter().map(|place| (place, error(place))).collect();
+        (flow.fact(place).distance / scale, explained(flow, place, scale, &inputs, &[]))
+    })
+}
+
+/// Holds a function of one or two tensors against its model: what the inputs explain may be up to `times` the
+/// error, and no less than half of it.
+fn hold(name: &str, operands: &[Drawn], function: impl Fn(&[Drawn]) -> Drawn, times: f64) {
+    for seed in SEEDS {
+        let off: Vec<Drawn> =
+            operands.iter().enumerate().map(|(at, drawn)| drawn.off(seed + 1000 * at as u64, 1e-4)).collect();
+        let given: Vec<(Drawn, Drawn)> = operands.iter().cloned().zip(off.iter().cloned()).collect();
+        let (error, explained) = errors(name, &given, &(function(operands), function(&off)));
+        assert!(
+            explained >= 0.5 * error && explained <= times * error,
+            "{name}: {explained:.2e} for {error:.2e}"
+        );
+    }
+}
+
+fn positive(seed: u64) -> Drawn {
+    Drawn::normal(seed, &[40, 30]).map(|value| 0.3 + value.abs())
+}
+
+#[test]
+fn errors_pass_as_calculus_says() {
+    let (x, y, w) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]), Drawn::normal(3, &[20, 30]));
+    let two = [x.clone(), y];
+    hold("Functional.linear.0.forward", &[x.clone(), w], |t| t[0].linear(&t[1]), 2.0);
+    hold("Torch.add.0.forward", &two, |t| t[0].with(&t[1], |a, b| a + b), 2.0);
+    hold("Torch.mul.0.forward", &two, |t| t[0].with(&t[1], |a, b| a * b), 2.0);
+    hold("Torch.div.0.forward", &[x.clone(), positive(4)], |t| t[0].with(&t[1], |a, b| a / b), 20.0);
+    hold("Torch.tanh.0.forward", std::slice::from_ref(&x), |t| t[0].map(f64::tanh), 4.0);
+    hold("Torch.square.0.forward", std::slice::from_ref(&x), |t| t[0].map(|a| a * a), 8.0);
+    hold("Torch.log.0.forward", &[positive(5)], |t| t[0].map(f64::ln), 6.0);
+    hold("Torch.exp.0.forward", std::slice::from_ref(&x), |t| t[0].map(f64::exp), 4.0);
+    hold("Torch.lgamma.0.forward", &[positive(6).map(|a| a + 1.0)], |t| t[0].map(log_gamma), 8.0);
+    hold("Torch.asin.0.forward", &[x.map(|a| (a / 8.0).clamp(-0.9, 0.9))], |t| t[0].map(f64::asin), 3.0);
+}
+
+/// Stirling's series behind a shift of ten, to 1e-12.
+fn log_gamma(x: f64) -> f64 {
+    let shift: f64 = (0..10).map(|step| (x + f64::from(step)).ln()).sum();
+    let z = x + 10.0;
+    let series = 1.0 / (12.0 * z) - 1.0 / (360.0 * z.powi(3)) + 1.0 / (1260.0 * z.powi(5));
+    (z - 0.5) * z.ln() - z + 0.5 * std::f64::consts::TAU.ln() + series - shift
+}
+
+#[test]
+fn the_gradient_of_a_distance_keeps_the_errors_of_what_it_subtracts() {
+    let x = Drawn::normal(7, &[40, 30]);
+    let near = x.off(8, 0.01);
+    let (x_off, near_off) = (x.off(9, 1e-5), near.off(10, 1e-5));
+    let gradient = |a: &Drawn, b: &Drawn| a.with(b, |a, b| 2.0 * (a - b) / 1200.0);
+    let one = Drawn { shape: vec![1], values: vec![1.0] };
+    let given = [(one.clone(), one), (x.clone(), x_off.clone()), (near.clone(), near_off.clone())];
+    let result = (gradient(&x, &near), gradient(&x_off, &near_off));
+    let relative = result.0.with(&result.1, |a, b| a - b).norm() / result.0.norm();
+    assert!(relative > 1e-3, "a hundred times the errors of both: {relative:.1e}");
+    let (error, explained) = errors("Aten.mse_loss_backward.0.backward", &given, &result);
+    assert!(explained >= 0.5 * error && explained <= 3.0 * error, "{explained:.2e} for {error:.2e}");
+    assert!(error < 3e-5, "next to what was subtracted: {error:.1e}");
+}

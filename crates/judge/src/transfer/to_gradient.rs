@@ -1,0 +1,76 @@
+//! What errors of the incoming gradient, and of what the forward pass left, become in a gradient.
+
+use super::super::ops::Kind;
+use super::super::scale::size_of_other;
+use super::super::slope;
+use super::{BOTH_SIDES, Inputs, Passage, Place, SLOPE, largest, positive, root};
+
+impl Passage<'_, '_> {
+    /// Returns the error of a gradient, relative to its scale.
+    pub(super) fn to_gradient(&self) -> f64 {
+        let Self { flow, node, fact, scale, relative, of_saved, absolute, .. } = *self;
+        match node.traits.kind {
+            Kind::Copy | Kind::Embedding => {
+                let elements = largest(self.given.iter().map(|(place, _)| self.len(*place)));
+                if fact.len <= elements { relative.max(absolute / scale) } else { relative }
+            }
+            Kind::Distance => self.to_gradient_of_distance(),
+            Kind::Sloped if !node.is_dispatcher() => self.to_gradient_of_slope(),
+            Kind::LogSoftmax => {
+                let (incoming, rest) = node.incoming(&self.given, &self.saved);
+                let probabilities = BOTH_SIDES
+                    * positive(flow, self.place)
+                    * root(rest.iter().map(|(_, error)| error.absolute));
+                largest(incoming.iter().map(|(_, error)| error.relative)).max(probabilities / scale)
+            }
+            Kind::Normalisation => self.to_gradient_of_normalised(),
+            // The other factor may remove most of the gradient, and none of its error.
+            Kind::Multiply => {
+                let places: Vec<Place> = self.saved.iter().map(|(place, _)| *place).collect();
+                let other = size_of_other(flow, self.place, &places).unwrap_or(0.0);
+                (relative + of_saved).max(absolute * other / scale)
+            }
+            // A choice may do the same.
+            Kind::Lipschitz => {
+                let incoming = node.incoming(&self.given, &self.saved).0;
+                let incoming = root(incoming.iter().map(|(_, error)| error.absolute));
+                (relative + of_saved).max(SLOPE * incoming / scale)
+            }
+            _ => self.relative_errors(),
+        }
+    }
+
+    /// The scale is that of the larger value.
+    fn to_gradient_of_distance(&self) -> f64 {
+        let (incoming, rest) = self.node.incoming(&self.given, &self.saved);
+        let as_long = self.len(self.place).to_bits();
+        let same = || rest.iter().filter(|(place, _)| self.len(*place).to_bits() == as_long);
+        let size = largest(same().map(|(place, _)| self.flow.fact(*place).norm)).max(f64::MIN_POSITIVE);
+        let apart = root(same().map(|(_, error)| error.absolute)) / size;
+        largest(incoming.iter().map(|(_, error)| error.relative)) + apart
+    }
+
+    fn to_gradient_of_slope(&self) -> f64 {
+        let rms = |place: Place| self.flow.fact(place).norm / self.len(place).sqrt();
+        let incoming = largest(self.given.iter().map(|(place, _)| rms(*place)));
+        let read = self.saved.iter().filter(|(place, _)| !self.flow.side(*place).is_result());
+        let slopes = read.map(|&(place, error)| match slope::curvature(self.flow, place) {
+            Some(curvature) => incoming * curvature * error.absolute / self.scale,
+            None => error.relative,
+        });
+        self.relative + root(slopes)
+    }
+
+    /// A shift does not enter any gradient; next to the scale it is small, or as large as its error says.
+    fn to_gradient_of_normalised(&self) -> f64 {
+        let split = |inputs: &Inputs| -> (Vec<_>, Vec<_>) {
+            inputs.iter().copied().partition(|(place, _)| self.flow.shape(*place).len() <= 1)
+        };
+        let ((given_rows, given), (mut rows, others)) = (split(&self.given), split(&self.saved));
+        rows.extend(given_rows);
+        let size = largest(rows.iter().map(|(place, _)| self.flow.fact(*place).norm));
+        let of_rows = rows.iter().map(|(_, error)| error.relative.min(error.absolute / size));
+        let incoming = largest(given.iter().map(|(_, error)| error.relative));
+        incoming + largest(of_rows.chain(others.iter().map(|(_, error)| error.relative)))
+    }
+}

@@ -1,0 +1,100 @@
+//! What errors of the inputs become in a result.
+
+use super::super::ops::Kind;
+use super::super::slope;
+use super::{
+    BOTH_SIDES, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors, largest, magnification,
+    multiplied, root, rows_summed,
+};
+
+impl Passage<'_, '_> {
+    /// Returns the error of the result of a function, relative to its scale.
+    pub(super) fn to_result(&self) -> f64 {
+        let Self { flow, node, fact, scale, relative, joint, absolute, .. } = *self;
+        match node.traits.kind {
+            Kind::Add => {
+                // A broadcast input is read often.
+                let spread = self.given.iter().map(|(place, _)| (fact.len / self.len(*place)).sqrt());
+                absolute * largest(spread).max(1.0) / scale
+            }
+            Kind::Copy | Kind::Embedding => relative.max(absolute / scale),
+            Kind::Lipschitz => relative.max(SLOPE * absolute / scale),
+            Kind::Sloped => root(self.given.iter().map(|&(place, error)| match slope::of(flow, place) {
+                Some(slope) => slope * error.absolute / scale,
+                None => error.relative,
+            })),
+            Kind::Sum => joint.max(absolute / scale),
+            Kind::Mean | Kind::Distance => {
+                let terms = self.given.first().map_or(1.0, |(place, _)| self.len(*place) / fact.len.max(1.0));
+                joint.max(absolute / terms.max(1.0) / scale)
+            }
+            // Behind a mask, use the error of the masked values: relative if the mask is not a number that
+            // norms can hold, absolute if a smaller mask (the least float16, or -1e4) is in the norm.
+            Kind::Exponential => self.mean_error().max(relative),
+            Kind::LogSoftmax => {
+                let means = self.mean_error() * fact.len.sqrt() / scale;
+                if self.given.iter().all(|(place, _)| self.len(*place) <= fact.len) {
+                    (absolute / scale).max(means)
+                } else {
+                    // A loss picks one element per row: each has the average error, or more at some positions.
+                    BOTH_SIDES * means * rows_summed(flow, node, self.place.0)
+                }
+            }
+            Kind::Power => match exponent(flow, self.place.0) {
+                Some(exponent) if exponent >= 1.0 => PEAKED * exponent * joint,
+                _ => joint.max(ROOT * relative.sqrt()),
+            },
+            Kind::Logarithm => joint.max(self.mean_error() * fact.len.sqrt() / scale),
+            Kind::Product => root(self.given.iter().map(|(place, error)| {
+                // A bias is added.
+                if flow.shape(*place).len() == 1 {
+                    error.absolute * (fact.len / self.len(*place)).sqrt() / scale
+                } else {
+                    error.relative
+                }
+            })),
+            Kind::Multiply => {
+                let factor = factors(flow, node, self.place.0);
+                joint.max(multiplied(flow, &self.given, fact.len) * factor / scale)
+            }
+            Kind::Divide | Kind::Root | Kind::Update => self.to_quotient(),
+            Kind::Attention => self.to_attention(),
+            Kind::Normalisation => self.to_normalised(),
+            _ => self.relative_errors(),
+        }
+    }
+
+    fn to_quotient(&self) -> f64 {
+        let divides = self.node.traits.kind != Kind::Root;
+        root(self.given.iter().enumerate().map(|(index, &(place, error))| {
+            let is_divisor = divides && index + 1 == self.given.len();
+            error.relative * if is_divisor { magnification(self.flow, place) } else { 1.0 }
+        }))
+    }
+
+    /// Errors of the products under the softmax are absolute: larger products, larger errors.
+    fn to_attention(&self) -> f64 {
+        let rms = |index: usize| {
+            let given = self.given.get(index);
+            given.map_or(0.0, |&(place, _)| self.flow.fact(place).norm / self.len(place).sqrt())
+        };
+        let last = |&(place, _): &(Place, _)| self.flow.shape(place).last();
+        let width = self.given.first().and_then(last).map_or(1.0, |&size| size as f64);
+        let sharpness = (rms(0) * rms(1) * width.sqrt()).clamp(1.0, 100.0);
+        let errors = self.given.iter().enumerate();
+        root(errors.map(|(index, (_, error))| error.relative * if index < 2 { sharpness } else { 1.0 }))
+    }
+
+    fn to_normalised(&self) -> f64 {
+        let mut given = self.given.iter();
+        let first = given
+            .next()
+            .map_or(0.0, |&(place, error)| error.relative * centring(self.flow, self.node, place));
+        // Normalised values have size 1, whatever scales and shifts them.
+        let parameters = given.map(|&(place, error)| {
+            let rows = (self.fact.len / self.len(place)).max(1.0);
+            error.relative.min(error.absolute * rows.sqrt() / self.scale)
+        });
+        root(parameters.chain([first]))
+    }
+}

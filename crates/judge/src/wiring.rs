@@ -1,0 +1,123 @@
+//! Values that reach an op from elsewhere than in the baseline: the result of another op, or memory that was
+//! written to between two ops.
+
+use std::collections::HashMap;
+
+use super::Cause;
+use super::candidate::Candidate;
+use super::difference::Difference;
+use super::excess::BEYOND;
+use super::expected::GradientErrors;
+use super::flow::{Flow, Place};
+use super::median::median;
+use super::ops::Kind;
+use super::setting::Setting;
+use probe_dump::{Number, Phase, Slot};
+
+/// Returns a fault for an input that no recorded op made on both sides, if it comes from elsewhere on the
+/// candidate's side, though the baseline's comes from an op that both sides have.
+pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, place: Place) -> Option<Candidate> {
+    let fact = flow.fact(place);
+    let open = fact.difference == Difference::Numbers && fact.is_float && !fact.allowed && !fact.unwritten;
+    if !open || fact.is_overwritten || fact.len <= 1.0 {
+        return None;
+    }
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
+    let baseline = makers(flow, 0, place, b?)?;
+    let &first = baseline.first()?;
+    let candidate = makers(flow, 1, place, c?)?;
+    if candidate.iter().any(|maker| baseline.iter().any(|other| other.0 == maker.0)) {
+        return None;
+    }
+    // The error is new if it is beyond that of the value where it was made.
+    let made = baseline.iter().map(|&maker| flow.fact(maker).relative()).fold(0.0, f64::max);
+    let rounding = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
+    if fact.relative() <= BEYOND * made.hypot(rounding) {
+        return None;
+    }
+    let name = |maker: Place| flow.nodes[maker.0].op.name.as_str();
+    let gradient = flow.nodes[first.0].op.name.phase() != Phase::Forward;
+    let (cause, said) = if let Some(&other) = candidate.first() {
+        let said = format!("reads the result of {}, the baseline that of {}", name(other), name(first));
+        (Cause::Structure, said)
+    } else {
+        let cause = if gradient { Cause::Gradient } else { Cause::Input };
+        (cause, format!("was written to after {} made it: no recorded op did", name(first)))
+    };
+    Some(Candidate { said, ..Candidate::at(place.0, Some(place.1), cause) })
+}
+
+/// Returns the places where a value was made on one side before it is read, by ops that both sides have. `None`
+/// if an op of that side alone made it, or if it is a constant, which many ops make.
+fn makers(flow: &Flow<'_>, side: usize, place: Place, slot: &Slot) -> Option<Vec<Place>> {
+    let record = slot.value.tensor()?;
+    let extremes = [record.statistics.max(), record.statistics.min()].map(|value| value.map(Number::as_f64));
+    if !matches!(extremes, [Some(max), Some(min)] if max > min) {
+        return None;
+    }
+    let makers: Vec<Place> = flow.values.makers(side, slot).filter(|maker| maker.0 != place.0).collect();
+    // A later op that makes the same value may have been recorded behind its reader, as modules are.
+    makers.iter().all(|maker| flow.nodes[maker.0].is_paired).then_some(makers)
+}
+
+/// Returns a fault for a gradient that reaches an optimizer further off than the backward pass left it: it was
+/// clipped, scaled, summed up or reduced in another way by what was not recorded.
+pub(super) fn changed_gradient(
+    flow: &Flow<'_>,
+    setting: &Setting,
+    gradients: &GradientErrors,
+    position: usize,
+) -> Option<Candidate> {
+    let node = &flow.nodes[position];
+    if node.traits.kind != Kind::Optimizer || gradients.is_empty() {
+        return None;
+    }
+    let usual = median(&mut gradients.values().copied().collect::<Vec<f64>>());
+    let rounding = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
+    let slot = node.given().find(|&slot| {
+        let fact = flow.fact((position, slot));
+        let path = flow.slot((position, slot)).and_then(|slot| slot.path.strip_prefix("input.grad."));
+        let Some((module, name)) = path.and_then(|path| path.rsplit_once('.')) else { return false };
+        let made = gradients.get(&(Box::from(module), Box::from(name)));
+        let differs = fact.difference == Difference::Numbers && fact.is_float && !fact.allowed;
+        differs && made.is_some_and(|&made| fact.relative() > BEYOND * made.hypot(usual).hypot(rounding))
+    })?;
+    let said = "differs between the backward pass, which agrees, and the step of the optimizer".to_owned();
+    Some(Candidate { said, ..Candidate::at(position, Some(slot), Cause::Gradient) })
+}
+
+/// Returns a fault for a parameter that a coarser type keeps where it was: its gradient is no zero, and the
+/// baseline's changed. Steps below half a unit in the last place are lost.
+pub(super) fn lost_update(flow: &Flow<'_>, position: usize) -> Option<Candidate> {
+    let node = &flow.nodes[position];
+    if node.traits.kind != Kind::Optimizer {
+        return None;
+    }
+    let by_path: HashMap<&str, usize> =
+        node.given().filter_map(|slot| Some((&*flow.slot((position, slot))?.path, slot))).collect();
+    let slot = node.results().find(|&slot| {
+        let path = flow.slot((position, slot)).and_then(|slot| slot.path.strip_prefix("output.parameter."));
+        let given = |kind: &str| path.and_then(|path| by_path.get(&*format!("{kind}.{path}")).copied());
+        let (Some(before), Some(gradient)) = (given("parameter"), given("input.grad")) else { return false };
+        let hashes = |slot: usize| {
+            let (b, c) = flow.pair.slot_at(position, slot);
+            Some([b?.value.tensor()?.checksum.as_ref()?, c?.value.tensor()?.checksum.as_ref()?])
+        };
+        let (Some(then), Some(now)) = (hashes(before), hashes(slot)) else { return false };
+        let norms = flow.fact((position, gradient)).norms;
+        is_coarser(flow, (position, slot))
+            && then[1] == now[1]
+            && then[0] != now[0]
+            && norms.0.min(norms.1) > 0.0
+    })?;
+    let said =
+        "none of its elements changed, as its type cannot hold steps so small; the baseline's did".to_owned();
+    Some(Candidate { said, ..Candidate::at(position, Some(slot), Cause::Optimizer) })
+}
+
+/// Returns true if the candidate keeps a value in a coarser float type.
+fn is_coarser(flow: &Flow<'_>, (op, slot): Place) -> bool {
+    let (b, c) = flow.pair.slot_at(op, slot);
+    let bits = |slot: Option<&Slot>| slot?.value.tensor()?.dtype.known()?.mantissa_bits();
+    matches!((bits(b), bits(c)), (Some(b), Some(c)) if c < b)
+}

@@ -1,0 +1,133 @@
+"""`inject`: calls read what another run recorded, so that each shows its own error alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import probe
+from dumps import Dump
+from probe.recorder.inject import Misfit
+from probe.settings import SettingsError
+from runs import Transformer, assert_same, train
+
+
+def run(folder: Path, name: str, work: Any, **settings: Any) -> Dump:
+    with probe.capture(folder / name, **{"task": "tensor", "step_on": "program", "level": "mix", **settings}):
+        work()
+    return Dump(folder / name)
+
+
+def given() -> torch.Tensor:
+    return torch.linspace(-2, 2, 24).reshape(3, 8)
+
+
+def work(scale: float) -> Any:
+    """Two calls in a row, of which the first is off."""
+
+    def both() -> None:
+        weight = torch.full((8, 8), 0.25, requires_grad=True)
+        hidden = torch.matmul(given() * scale, weight)
+        F.gelu(hidden).sum().backward()
+
+    return both
+
+
+@pytest.mark.parametrize("kind", ["conv", "transformer"])
+def test_a_run_with_its_own_values_is_bit_identical(tmp_path: Path, kind: str) -> None:
+    plain = train(kind, lambda model: probe.Capture(tmp_path / "dump", model, task="tensor"))
+    every = ("inputs", "gradients", "results")
+    seen = train(kind, lambda model: probe.Capture(tmp_path / "again", model, inject=tmp_path / "dump", replace=every))
+    assert_same(plain, seen)
+    assert sorted(Dump(tmp_path / "again", 1).names) == sorted(Dump(tmp_path / "dump", 1).names)
+
+
+def test_the_named_call_reads_what_was_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    base = run(tmp_path, "base", work(1.0))
+    off = run(tmp_path, "off", work(2.0))
+    assert not torch.equal(base["Functional.gelu.0.forward"]["output.0"].data, off["Functional.gelu.0.forward"]["output.0"].data)
+    dump = run(tmp_path, "dump", work(2.0), inject=tmp_path / "base", inject_at="torch.nn.functional.gelu")
+    for slot in ("input.0", "output.0"):
+        assert torch.equal(dump["Functional.gelu.0.forward"][slot].data, base["Functional.gelu.0.forward"][slot].data)
+    assert torch.equal(dump["Torch.matmul.0.forward"]["input.0"].data, off["Torch.matmul.0.forward"]["input.0"].data)
+    # The gradient flows on into the program's own graph.
+    assert torch.equal(dump["Torch.matmul.0.backward"]["input.0"].data, base["Torch.matmul.0.backward"]["input.0"].data)
+    assert "this was not an ordinary run: --inject replaced 1 values" in capsys.readouterr().err
+    assert dump.manifest["notes"] == ["dump was recorded with --inject: inputs of torch.nn.functional.gelu came from base, so that each shows its own error alone"]
+
+
+def test_gradients_and_results_are_replaced_on_request(tmp_path: Path) -> None:
+    base = run(tmp_path, "base", work(1.0))
+    dump = run(tmp_path, "gradients", work(2.0), inject=tmp_path / "base", inject_at="torch.matmul", replace="gradients")
+    assert torch.equal(dump["Torch.matmul.0.backward"]["input.0"].data, base["Torch.matmul.0.backward"]["input.0"].data)
+    dump = run(tmp_path, "results", work(2.0), inject=tmp_path / "base", inject_at="torch.matmul", replace="results")
+    assert torch.equal(dump["Functional.gelu.0.forward"]["output.0"].data, base["Functional.gelu.0.forward"]["output.0"].data)
+
+
+@pytest.mark.parametrize("level", ["module", "mix"])
+def test_modules_read_what_was_recorded(tmp_path: Path, level: str) -> None:
+    torch.manual_seed(0)
+    model = Transformer().eval()
+    base = run(tmp_path, "base", lambda: model(torch.arange(6).reshape(1, 6)), level=level)
+    with torch.no_grad():
+        model.embed.weight.mul_(2)
+    # The head shares the weight: at level mix it is an input of a function, and comes from the dump as well.
+    dump = run(tmp_path, "dump", lambda: model(torch.arange(6).reshape(1, 6)), level=level, inject=tmp_path / "base", inject_at=["blocks.1"])
+    name = "Module.blocks.1.Block.forward.0"
+    for slot in ("input.0", "output.0"):
+        assert torch.equal(dump[name][slot].data, base[name][slot].data)
+    before = "Module.blocks.0.Block.forward.0"
+    assert not torch.equal(dump[before]["input.0"].data, base[before]["input.0"].data)
+    assert [op.name for op in dump.ops] == [op.name for op in base.ops]
+
+
+def test_what_is_written_in_place_keeps_its_memory(tmp_path: Path) -> None:
+    def inplace(start: float) -> Any:
+        def act() -> None:
+            counts = torch.full((4,), start)
+            same = counts
+            counts.add_(1)
+            torch.neg(same)
+
+        return act
+
+    run(tmp_path, "base", inplace(1.0))
+    dump = run(tmp_path, "dump", inplace(5.0), inject=tmp_path / "base", inject_at="torch.Tensor.add_")
+    assert dump["Torch.neg.0.forward"]["output.0"].data.tolist() == [-2.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (lambda: torch.neg(torch.ones(3)), r"Torch\.neg\.0\.forward: input\.0 is float32 \[4\] in .*, and float32 \[3\]"),
+        (lambda: torch.neg(torch.ones(4, dtype=torch.float64)), r"and float64 \[4\]"),
+    ],
+)
+def test_what_does_not_fit_is_an_error_before_the_call(tmp_path: Path, other: Any, said: str) -> None:
+    run(tmp_path, "base", lambda: torch.neg(torch.ones(4)))
+    with pytest.raises(Misfit, match=said):
+        run(tmp_path, "dump", other, inject=tmp_path / "base")
+
+
+def test_data_that_was_not_recorded_is_an_error(tmp_path: Path) -> None:
+    run(tmp_path, "base", lambda: torch.neg(torch.ones(4)), task="statistics")
+    with pytest.raises(Misfit, match=r"the elements of input\.0 were not recorded; record this op with task tensor"):
+        run(tmp_path, "dump", lambda: torch.neg(torch.ones(4)), inject=tmp_path / "base")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"inject_at": "x"}, "inject_at: belongs to inject"),
+        ({"inject": "nowhere"}, "nowhere: "),
+        ({"inject": "x", "level": "op"}, "inject: at level 'op' nothing can be replaced"),
+        ({"inject": "x", "replace": "weights"}, "replace: 'weights' is unknown"),
+    ],
+)
+def test_misuse_is_told_before_the_run(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        probe.Capture(tmp_path / "dump", **settings)
