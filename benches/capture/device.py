@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 import cost
 import probe
 import pyarrow.parquet as pq
-from probe.recorder import _session, device, device_groups
+from probe.recorder import core, device, device_groups
 
 #: Operations that name memory, or take it, and give the device nothing to do.
 NOTHING = ("empty", "detach", "view", "split", "select", "slice", "alias", "as_strided", "view_as_real", "unbind", "expand")
@@ -94,7 +94,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if given.device:
         torch.set_default_device(given.device)
-    _session._AS_ON_DEVICE = not given.device
+    core._AS_ON_DEVICE = not given.device
     print("| level | task | ops | tensors measured | launches a tensor | an op | a step | to fetch them |")
     print("|---|---|---|---|---|---|---|---|")
     for level in ("module", "api", "mix", "op"):

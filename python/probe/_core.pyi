@@ -155,6 +155,8 @@ class Recorder:
         """Takes back what was recorded of step `first` and of those that began after it: they were counted wrongly."""
     def tally(self) -> tuple[int, tuple[int, int, str | None], float]:
         """Ops recorded so far, tensors among their values that were not measured, and seconds that recording took."""
+    def nonfinite(self) -> str | None:
+        """The first op of the step that made a NaN or an infinity of inputs without one, which result, and how many."""
     def cut_step(self, op: str | None, error: str) -> None:
         """Ends the step that the program has ended inside of: what ended it, and in which call if that is known."""
     def last_raised(self) -> tuple[str, int, str, bool] | None:

@@ -83,7 +83,8 @@ class Launch:
         self.settings = settings if self._control is None else replace(settings, steps=self._control.steps)
         #: Number of ended iterations.
         self.iterations = 0
-        self._make = session
+        #: Creates a recording.
+        self.recording = session
         self._session: current.Recording | None = None
         #: True if there ever was a session: it then reports the outcome itself.
         self._made = False
@@ -147,7 +148,7 @@ class Launch:
             self._dismiss(f"process {owner}, which started this one, already records rank {rank}")
             return
         os.environ[OWNER_VARIABLE] = f"{os.getpid()}:{rank}"
-        self._session = self._make(self.settings)
+        self._session = self.recording(self.settings)
         self._made = True
         self._session.iterations = self._counted
         current.begin(self._session)
@@ -311,6 +312,17 @@ def hand_over(settings: Settings) -> tuple[Settings, current.Recording | None]:
         return order.over(settings), None
     say_once("the recording began before the program's own debugger was made: the settings of the command hold, not those of its file")
     return _launch.settings, begun
+
+
+def session(settings: Settings) -> current.Recording:
+    """Returns a new recording, of operators below Python too if the command asks for them."""
+    return _launch.recording(settings) if _launch is not None else _session(settings)
+
+
+def is_below_python() -> bool:
+    """Returns true if operators below Python are recorded. Raises SettingsError if the command's order cannot be read."""
+    order = Order.from_environment()
+    return order is not None and order.runtime in ("only", "beside")
 
 
 def torch_never_came() -> None:

@@ -40,19 +40,16 @@ def seed_all(
     in the script.
 
     `mode` is the older tool's name for `deterministic`. `rm_dropout` sets the probability of every dropout to 0, by
-    replacing the functions of torch that drop; call it before a recording begins. `is_enhanced` also comes from the
-    older tool and is refused.
+    replacing the functions of torch that drop. `is_enhanced` also comes from the older tool: every call of a function
+    of torch, NumPy or Python that draws then draws as if it were the first, whatever was drawn before it.
 
     Anything that a running process cannot do is reported: Python's hash seed is fixed when the interpreter starts,
     and variables that a device library has already read have no effect.
 
-    Raises ValueError for a seed outside 0 to 4294967295 and for refused arguments.
+    Raises ValueError for a seed outside 0 to 4294967295.
     """
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed <= _LARGEST:
         raise ValueError(f"seed_all: {seed!r} is not a seed; choose a whole number from 0 to {_LARGEST}")
-    if is_enhanced:
-        raise ValueError("seed_all: is_enhanced is not supported, functions of torch are never replaced; "
-                         "random ops repeat if both runs draw them in the same order on the same kind of device")
     deterministic = deterministic if mode is None else mode
     _seed_hashes(seed)
     random.seed(seed)
@@ -65,6 +62,10 @@ def seed_all(
         _seed_torch(torch, seed)
         if rm_dropout:
             _remove_dropout(torch)
+        if is_enhanced:
+            from probe.draws import repeat_draws
+
+            repeat_draws(torch)
         if deterministic:
             _make_deterministic(torch, warn_only)
 

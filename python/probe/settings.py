@@ -21,6 +21,8 @@ from probe.steps import Steps
 LEVELS = ("module", "mix", "api", "op", "save")
 TASKS = ("statistics", "sketch", "hash", "tensor")
 SLOTS = ("input", "output")
+#: Steps that stay: all, those in which a value becomes NaN or infinite, the one that an exception ends.
+KEEPS = ("all", "non-finite", "exception")
 #: Values that `inject` replaces: what a call reads, the gradients that arrive at its results, and what it returns.
 REPLACED = ("inputs", "gradients", "results")
 #: Sources that may end an iteration automatically; any other text names a function or a module.
@@ -100,6 +102,10 @@ class Settings:
     #: Seed for moving weights and inputs by one rounding: the recorded run is then a different one, which shows the
     #: effect of rounding. Normally None: nothing is moved.
     perturb: int | None = None
+    #: Steps whose records stay, one of `KEEPS`.
+    keep: str = "all"
+    #: Most steps that stay, unless all do; the recording ends with the last. None: no limit.
+    keep_steps: int | None = 1
     #: Dump whose values take the place of the run's own, which is then a different run. None: nothing is replaced.
     inject: str | None = None
     #: Calls, or modules with what runs in them, whose values are replaced; an empty list means all.
@@ -155,6 +161,9 @@ class Settings:
                 raw_output = value if key == "output" else raw_output
         if directory is not None:
             checked["output"] = _path(os.path.join(directory, os.path.expanduser(os.fspath(raw_output))))
+        if checked.get("keep") == "non-finite" and checked.get("task") == "hash":
+            where = f"{source}: " if source else ""
+            raise SettingsError(f"{where}keep: 'non-finite' needs numbers, and task 'hash' records none; choose task 'statistics'")
         return cls(**checked)
 
     def replaced(self, **arguments: Any) -> Settings:
@@ -342,6 +351,14 @@ def _seed(value: Any) -> int | None:
     raise ValueError(f"{value!r} is not a seed; write true, or a number from 0 up")
 
 
+def _keep_steps(value: Any) -> int | None:
+    if value == "all":
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    raise ValueError(f"{value!r} is not a number of steps; write 1 or more, or 'all'")
+
+
 def _rank(value: Any) -> int:
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
@@ -374,6 +391,8 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "recheck": _flag,
     "poison": _flag,
     "control": _file,
+    "keep": _word(KEEPS),
+    "keep_steps": _keep_steps,
     "quiet": _flag,
     "rank": _rank,
 }

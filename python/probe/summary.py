@@ -8,10 +8,14 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from probe.iterations import Iterations
 from probe.settings import STEP_ON, Settings
 from probe.steps import Steps
+
+if TYPE_CHECKING:
+    from probe.recorder.keeping import Keeping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,8 @@ class Outcome:
     outermost: int
     #: A line for each listed name that matched nothing.
     unused: Sequence[str]
+    #: Decides which steps stay; None if all do.
+    keeping: Keeping | None = None
     #: Description of the requested changes to the run, if any.
     perturbed: str | None = None
     injected: str | None = None
@@ -58,6 +64,8 @@ class Outcome:
         if not folders:
             yield f"nothing was recorded: {self._reason(advice)}"
             return
+        if self.keeping is not None:
+            yield from self.keeping.lines()
         if not self.settings.quiet:
             yield self._recorded(folders)
         if self.unmeasured:
@@ -68,6 +76,9 @@ class Outcome:
         if self.integrity is not None:
             yield self.integrity
         late = self.settings.steps.beyond(self.reached + self._folder(self.reached).is_dir())
+        if self.keeping is not None and self.keeping.full:
+            # The recording has ended with what it was to find.
+            return
         if late is not None:
             yield f"steps {late} were not reached: {self._ended()}{_attached(advice)}"
         elif advice is not None and (self._named() or (self.outermost > 1 and not self.settings.quiet)):
@@ -93,6 +104,8 @@ class Outcome:
         # The last one may have begun without an iteration to follow.
         ended = [step for step in self.begun if step < self.reached]
         steps = _numbers("step", ended or self.begun)
+        if self.keeping is not None:
+            return self.keeping.nothing(steps)
         if settings.level == "save":
             return f"probe.save() was not called in {steps}"
         if settings.include or settings.exclude or settings.scope:

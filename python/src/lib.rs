@@ -11,6 +11,7 @@
 //!     tensor    facts about a tensor
 //!     measure   statistics of a tensor (cache: not twice; device: fetched later; identity: slots that hold the same)
 //!   tape      the writer, and its first failure
+//!     nonfinite  the op that makes the first NaN or infinity of a step
 //! cuda      tensors of CUDA devices, measured by a kernel of our own
 //! private   reads of torch and the interpreter past their public interface (frame, shim, interior, symbols)
 //! distributed  comparisons in shards, for `probe.distributed`
@@ -36,6 +37,7 @@ mod interrupt;
 mod measure;
 mod mersenne;
 mod names;
+mod nonfinite;
 mod options;
 mod private;
 mod recorder;

@@ -230,6 +230,12 @@ impl Recorder {
         (ops, (tensors, unmeasured, first.map(|first| first.to_string())), seconds)
     }
 
+    /// Returns the first op of the step that made a NaN or an infinity of inputs without one, which of its results, and
+    /// how many; None if none did. Asked after the step has ended, it knows the values on devices too.
+    fn nonfinite(&self) -> Option<String> {
+        self.tape.nonfinite()
+    }
+
     /// Ends the dump; `notes` go into its manifest.
     fn close(&self, py: Python<'_>, notes: Vec<String>) {
         let Some(_busy) = Busy::enter(&self.spent) else { return };

@@ -16,6 +16,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
 
 use crate::measure::DataName;
+use crate::nonfinite::introduced;
 use crate::token::Written;
 
 /// Most records that wait; …
@@ -101,6 +102,8 @@ pub(crate) struct Tape {
     /// Most bytes of data that a step may write.
     max_bytes: u64,
     tally: Mutex<Tally>,
+    /// The first op of this step that made a NaN or an infinity: see [`introduced`].
+    nonfinite: Mutex<Option<String>>,
 }
 
 /// State shared with helpers. A thread that holds `waiting` must not lock `reel`.
@@ -117,7 +120,7 @@ impl Tape {
         let reel = Mutex::new(Reel { writer: Some(writer), ..Reel::default() });
         let waiting = Mutex::new(Waiting { records: Vec::new(), since: Instant::now(), first: false });
         let spool = Arc::new(Spool { reel, waiting, steps: AtomicU64::new(0) });
-        Self { spool, max_bytes, tally: Mutex::default() }
+        Self { spool, max_bytes, tally: Mutex::default(), nonfinite: Mutex::default() }
     }
 
     pub(crate) const fn spool(&self) -> &Arc<Spool> {
@@ -150,6 +153,7 @@ impl Tape {
         reel.bytes = 0;
         reel.pending = Some(step);
         reel.early.clear();
+        *self.nonfinite.lock().unwrap_or_else(PoisonError::into_inner) = None;
         let before = self.tally();
         reel.begun.push((step, before));
         self.spool.waiting().first = true;
@@ -212,9 +216,20 @@ impl Tape {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns the first op of this step that made a NaN or an infinity, as [`introduced`] describes it.
+    pub(crate) fn nonfinite(&self) -> Option<String> {
+        self.nonfinite.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Accepts the record of an op, and returns when the waiting ones are to be written.
     pub(crate) fn push(&self, op: OpRecord) -> Due {
         self.tally.lock().unwrap_or_else(PoisonError::into_inner).add(&op);
+        {
+            let mut first = self.nonfinite.lock().unwrap_or_else(PoisonError::into_inner);
+            if first.is_none() {
+                *first = introduced(&op);
+            }
+        }
         let mut waiting = self.spool.waiting();
         waiting.records.push(op);
         if std::mem::take(&mut waiting.first) {

@@ -21,7 +21,7 @@ from test_device import DTYPES, LAYOUTS, PLACE, as_numpy, oracle, placed, random
 
 import probe  # noqa: E402
 from probe._core import Kernel  # noqa: E402
-from probe.recorder import _session, device_cuda  # noqa: E402
+from probe.recorder import core, device_cuda  # noqa: E402
 from probe.recorder.device import Device  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,7 +140,7 @@ def _record(folder: Path, on_device: bool, kernel: Make | None, monkeypatch: pyt
     """Rows of a training that is measured by the host, or as on a device."""
     import pyarrow.parquet as pq
 
-    monkeypatch.setattr(_session, "_AS_ON_DEVICE", on_device)
+    monkeypatch.setattr(core, "_AS_ON_DEVICE", on_device)
     monkeypatch.setattr(Device, "host_kernel", staticmethod(kernel) if kernel is not None else None)
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(40, 64), torch.nn.GELU(), torch.nn.LayerNorm(64), torch.nn.Linear(64, 40))

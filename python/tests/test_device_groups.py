@@ -12,8 +12,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("numpy")
 pytest.importorskip("ml_dtypes")
 
-import test_device  # noqa: E402
-from test_device import LAYOUTS, Device, Watch, as_numpy, assert_sketch, assert_statistics, on_the_host, one, oracle, random  # noqa: E402
+from test_device import LAYOUTS, Device, as_numpy, assert_sketch, assert_statistics, on_the_host, one, oracle, random  # noqa: E402
+from test_device_launches import LAUNCHES, Watch, outside_of_modes  # noqa: E402
 
 from probe.recorder import device as device_module  # noqa: E402
 from probe.recorder import device_groups  # noqa: E402
@@ -79,7 +79,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Operations of the device are seen by modes."""
     monkeypatch.setattr(device_module, "Undisturbed", torch.no_grad)
     # Copies of results to the host are counted elsewhere.
-    monkeypatch.setattr(device_module, "fetched", test_device.outside_of_modes(device_module.fetched))
+    monkeypatch.setattr(device_module, "fetched", outside_of_modes(device_module.fetched))
 
 
 @pytest.mark.usefixtures("watched")
@@ -95,7 +95,7 @@ def test_no_number_of_tensors_takes_more_launches_than_each_by_itself(sketch: bo
                 assert watch.seen == ["clone"] * number
                 for token in tokens:
                     device._closed(token)
-            assert len(watch.seen) <= number * test_device.LAUNCHES[dtype][sketch], watch.seen
+            assert len(watch.seen) <= number * LAUNCHES[dtype][sketch], watch.seen
             assert number < 20 or len(watch.seen) <= 1.6 * number, watch.seen
 
 

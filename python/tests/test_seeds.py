@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import probe
+from probe import draws as repeated
 from probe import seeds
 from probe.seeds import _DETERMINISTIC_ENVIRONMENT
 
@@ -86,41 +87,57 @@ def test_no_seed(seed: Any) -> None:
 def test_the_older_tools_arguments(said: Callable[[], str]) -> None:
     probe.PrecisionDebugger.seed_all(seed=3, mode=True)
     assert torch.are_deterministic_algorithms_enabled()
-    with pytest.raises(ValueError, match="is_enhanced"):
-        probe.seed_all(1, is_enhanced=True)
-
-
-_WITHOUT_DROPOUT = """
-import pickle, sys
-import torch, probe
-from pathlib import Path
-functional = torch.nn.functional
-ones = torch.ones(2, 3, 8, 8)
-probe.PrecisionDebugger.seed_all(rm_dropout=True)
-probe.PrecisionDebugger.seed_all(rm_dropout=True)
-with probe.capture(sys.argv[1], level="api", quiet=True):
-    for kind in (torch.nn.Dropout, torch.nn.Dropout2d, torch.nn.AlphaDropout):
-        assert torch.equal(kind(0.5)(ones), ones)
-    assert torch.equal(functional.dropout(ones, 0.9, training=True, inplace=False), ones)
-    attended = functional.scaled_dot_product_attention(ones, ones, ones, None, 0.9)
-    assert torch.equal(attended, functional.scaled_dot_product_attention(ones, ones, ones, dropout_p=0.9))
-names = (Path(sys.argv[1]) / "step0" / "rank0" / "ops.parquet").read_bytes()
-assert b"Functional.dropout.1.forward" in names and b"Functional.scaled_dot_product_attention.1.forward" in names
-assert pickle.loads(pickle.dumps(functional.dropout)) is functional.dropout
-"""
 
 
 def test_dropout_can_be_removed(tmp_path: Path) -> None:
-    # In a program of its own: it changes functions of torch.
-    done = subprocess.run([sys.executable, "-c", _WITHOUT_DROPOUT, str(tmp_path / "dump")], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-
-
-def test_removed_dropout_can_be_undone() -> None:
-    before = torch.nn.functional.dropout
+    functional = torch.nn.functional
+    before = functional.dropout
+    ones = torch.ones(2, 3, 8, 8)
+    with probe.capture(tmp_path / "earlier", level="api", quiet=True):
+        functional.dropout(ones)
     try:
-        probe.PrecisionDebugger.seed_all(rm_dropout=True)
-        assert torch.nn.functional.dropout is not before
+        with probe.capture(tmp_path / "dump", level="api", quiet=True):
+            probe.PrecisionDebugger.seed_all(rm_dropout=True)
+            probe.PrecisionDebugger.seed_all(rm_dropout=True)
+            for kind in (torch.nn.Dropout, torch.nn.Dropout2d, torch.nn.AlphaDropout):
+                assert torch.equal(kind(0.5)(ones), ones)
+            assert torch.equal(functional.dropout(ones, 0.9, training=True, inplace=False), ones)
+            attended = functional.scaled_dot_product_attention(ones, ones, ones, None, 0.9)
+            assert torch.equal(attended, functional.scaled_dot_product_attention(ones, ones, ones, dropout_p=0.9))
+        names = (tmp_path / "dump" / "step0" / "rank0" / "ops.parquet").read_bytes()
+        assert b"Functional.dropout.1.forward" in names and b"Functional.scaled_dot_product_attention.1.forward" in names
+        assert pickle.loads(pickle.dumps(functional.dropout)) is functional.dropout
     finally:
         seeds._removed.undo()
-    assert torch.nn.functional.dropout is before
+    assert functional.dropout is before
+
+
+def test_every_draw_can_be_the_first(tmp_path: Path) -> None:
+    functional, x = torch.nn.functional, torch.ones(64)
+    kinds: dict[str, Callable[[], Any]] = {
+        "python": lambda: random.random(),
+        "shuffle": lambda: random.sample(range(99), 9),
+        "function": lambda: torch.randn(4).tolist(),
+        "permutation": lambda: torch.randperm(20).tolist(),
+        "method": lambda: torch.empty(4).uniform_().tolist(),
+        "module": lambda: torch.nn.Dropout(0.5)(x).tolist(),
+        "functional": lambda: functional.dropout(x).tolist(),
+        "weights": lambda: torch.nn.Linear(3, 3).weight.tolist(),
+    }
+    if (numpy := sys.modules.get("numpy")) is not None:
+        kinds["numpy"] = lambda: numpy.random.rand(3).tolist()
+    before = torch.randn, torch.Tensor.uniform_, random.random
+    try:
+        probe.PrecisionDebugger.seed_all(3, is_enhanced=True)
+        first = {kind: draw() for kind, draw in kinds.items()}
+        with probe.capture(tmp_path / "dump", level="api", task="statistics", quiet=True):
+            assert {kind: draw() for kind, draw in reversed(kinds.items())} == first
+        assert b"Torch.randn.0.forward" in (tmp_path / "dump" / "step0" / "rank0" / "ops.parquet").read_bytes()
+        own = torch.Generator().manual_seed(1)
+        assert not torch.equal(torch.rand(3, generator=own), torch.rand(3, generator=own)), "a generator of the program's own goes on"
+        probe.PrecisionDebugger.seed_all(4, is_enhanced=True)
+        assert all(draw() != first[kind] for kind, draw in kinds.items()), "another seed, other numbers"
+    finally:
+        repeated._repeated.undo()
+    assert before == (torch.randn, torch.Tensor.uniform_, random.random)
+    assert torch.randn(4).tolist() != torch.randn(4).tolist()

@@ -36,6 +36,8 @@ VALUES: dict[str, tuple[str, Any]] = {
     "fused": ("true", True),
     "stacks": ("false", False),
     "step_on": ('"my_training.train_step"', "my_training.train_step"),
+    "keep": ('"non-finite"', "non-finite"),
+    "keep_steps": ("3", 3),
     "perturb": ("7", 7),
     "inject": ('"/tmp/dump"', "/tmp/dump"),
     "inject_at": ('["layers.1"]', (Pattern("layers.1"),)),
@@ -70,7 +72,8 @@ def test_each_key_is_read(tmp_path: Path, key: str) -> None:
 @pytest.mark.parametrize("key", KEYS)
 def test_each_misspelt_key_is_refused_with_the_right_one(tmp_path: Path, key: str) -> None:
     text, _ = VALUES[key]
-    slip = key[:1] + key[2:3] + key[1:2] + key[3:]
+    place = next(place for place in range(1, len(key)) if key[place] != key[place + 1])
+    slip = key[:place] + key[place + 1] + key[place] + key[place + 2 :]
     path = written(tmp_path, f"{slip} = {text}")
     with pytest.raises(SettingsError) as error:
         Settings.from_toml(path)
@@ -116,6 +119,9 @@ def test_a_key_like_no_other_is_refused_with_all_there_are() -> None:
         ("slices = [{dim = 0}]", "slices: {'dim': 0} is not a rule of four whole numbers"),
         ("slices = 3", "slices: 3 is not a list"),
         ("perturb = -1", "perturb: -1 is not a seed; write true, or a number from 0 up"),
+        ("keep = 'nonfinite'", "keep: 'nonfinite' is unknown; did you mean 'non-finite'?"),
+        ("keep_steps = 0", "keep_steps: 0 is not a number of steps; write 1 or more, or 'all'"),
+        ("keep = 'non-finite'\ntask = 'hash'", "keep: 'non-finite' needs numbers"),
         ('perturb = "yes"', "perturb: 'yes' is not a seed"),
         ("rank = -1", "rank: -1 is not a rank"),
         ("output = 3", "output: 3 is not a folder path"),

@@ -40,7 +40,7 @@ def command(part: str, place: int, number: int, given: argparse.Namespace, folde
     if part == "doctor":
         return [sys.executable, "-m", "probe", "doctor", "--format", "json", given.device.partition(":")[0] if given.device != "cpu" else "cpu"]
     if part == "devices":
-        tests = [str(ROOT / "python" / "tests" / name) for name in ("test_device.py", "test_device_groups.py", "test_cuda_kernel.py")]
+        tests = [str(ROOT / "python" / "tests" / name) for name in ("test_device.py", "test_device_launches.py", "test_device_groups.py", "test_cuda_kernel.py")]
         return [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--rootdir={ROOT}", "-c", str(ROOT / "pyproject.toml"), *tests]
     more = ["--reduced"] if given.reduced else []
     return [

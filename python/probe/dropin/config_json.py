@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from probe import launch
 from probe.dropin.keys import Keys
 from probe.messages import warn
 from probe.nearest import suggestion
@@ -33,11 +34,9 @@ _TASKS_REFUSED = {
 
 #: Tasks with a counterpart of another kind, and what is recorded instead.
 _TASKS_MAPPED = {
-    "nan_check": "the statistics of all values are recorded, with their counts of NaN and Inf; 'probe compare' and 'probe inspect' show where "
-                 "they first appear",
-    "overflow_check": "the statistics of all values are recorded, with their counts of NaN and Inf; 'probe compare' and 'probe inspect' show "
-                      "where they first appear",
-    "exception_dump": "the statistics of all values are recorded; a step that an exception ends says in which op it was raised",
+    "nan_check": "every step is recorded, and the first in which a NaN or an infinity is made stays, whole; a line names the op",
+    "overflow_check": "every step is recorded, and the first in which a NaN or an infinity is made stays, whole; a line names the op",
+    "exception_dump": "every step is recorded, and the one that an exception ends stays, whole; a line names the op",
     "free_benchmark": "this run is moved by one rounding everywhere, so it is not one to judge; record it once more with task 'sketch' and run "
                       "'probe compare --noise'",
 }
@@ -59,8 +58,10 @@ _COMMON = ("task", "dump_path", "rank", "step", "level", "extra_info", "async_du
            "custom_op_namespaces", "load", "quiet", "step_on")
 _BLOCK = ("scope", "list", "data_mode", "summary_mode", "tensor_list", "slice", "request_id", "bench_path", "diff_nums",
           "white_list", "black_list", "error_data_path", *_MINDSPORE)
-#: Keys that only choose how the older tool looks for NaN, or perturbs.
-_CHOICES = ("overflow_nums", "fuzz_device", "fuzz_level", "fuzz_stage", "handler_type", "if_preheat", "max_sample", "pert_mode", "preheat_step")
+#: What is looked for by a task that keeps only some steps.
+_KEEPS = {"nan_check": "non-finite", "overflow_check": "non-finite", "exception_dump": "exception"}
+#: Keys that only choose how the older tool perturbs.
+_CHOICES = ("fuzz_device", "fuzz_level", "fuzz_stage", "handler_type", "if_preheat", "max_sample", "pert_mode", "preheat_step")
 _BLOCKS = ("statistics", "tensor", "structure", "sketch", "hash")
 _BLOCKS_REFUSED = tuple(_TASKS_REFUSED)
 
@@ -73,7 +74,7 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
     top.only((*_COMMON, *_BLOCKS, *_TASKS_MAPPED, *_BLOCKS_REFUSED))
     task = _task(top)
     block = top.inside(task)
-    block.only((*_BLOCK, *(_CHOICES if task in _TASKS_MAPPED else ())))
+    block.only((*_BLOCK, *(("overflow_nums",) if task in _KEEPS else _CHOICES if task in _TASKS_MAPPED else ())))
     for name in _BLOCKS:
         if name != task and top.has(name):
             top.inside(name).only(_BLOCK)
@@ -90,6 +91,8 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
         "tensors": tuple(pattern for text in block.texts("tensor_list") for pattern in _listed(text)),
         "scope": _scope(block),
         "perturb": True if task == "free_benchmark" else None,
+        "keep": _KEEPS.get(task),
+        "keep_steps": _kept_steps(block),
         "slices": block.get("slice"),
         "stacks": top.flag("extra_info"),
         "quiet": top.flag("quiet"),
@@ -148,8 +151,12 @@ def _recorded(task: str, block: Keys) -> str:
 def _level(top: Keys, task: str) -> str:
     level = top.get("level") or DEFAULT_LEVEL
     if level == "L2":
-        raise top.error("level", "is not supported: kernels inside the NPU's runtime are not visible from Python; use 'op', which "
-                                 "records every op that torch dispatches")
+        if task in _KEEPS:
+            raise top.error("level", f"does not go with task {task!r}: values are not looked at below Python; use level 'op'")
+        if not launch.is_below_python():
+            raise top.error("level", "needs the agent below Python, which is there only from the start of the program: run it as "
+                                     "'probe capture --runtime acl -o DIR -- python SCRIPT', or use 'op', which records every op that torch dispatches")
+        return "op"
     if not isinstance(level, str) or (level not in LEVELS_BEFORE and level not in LEVELS):
         raise top.error("level", f"is unknown; {suggestion(str(level), (*LEVELS_BEFORE, 'op'))}")
     level = LEVELS_BEFORE.get(level, level)
@@ -162,6 +169,13 @@ def _numbers(top: Keys, key: str) -> Any:
         # The older tool takes lists only; a single number or text can only mean one thing.
         return [value]
     return value
+
+
+def _kept_steps(block: Keys) -> int | str | None:
+    value = block.get("overflow_nums")
+    if value is not None and (type(value) is not int or (value < 1 and value != -1)):
+        raise block.error("overflow_nums", "is not a number of steps to keep; write 1 or more, or -1 for no limit")
+    return "all" if value == -1 else value
 
 
 def _data_mode(block: Keys) -> dict[str, Any]:

@@ -130,10 +130,8 @@ class SharedRecording:
 
     def _made(self, rank: int | None) -> current.Recording:
         if self._session is None:
-            from probe.recorder._session import Session
-
             settings = self.settings if rank is None else self.settings.replaced(rank=rank)
-            self._session = Session(settings)
+            self._session = launch.session(settings)
             if self._first_step:
                 self._session.set_step(self._first_step)
             current.begin(self._session)

@@ -26,6 +26,16 @@ def all_names() -> list[str]:
     return list(torch._C._dispatch_get_all_op_names())
 
 
+def names_that_draw() -> list[str]:
+    """Names of the operators of torch that draw random numbers, as torch marks them: `dropout`, `normal_`, `randperm`."""
+    overloads = (name.removeprefix("aten::").partition(".") for name in all_names() if name.startswith("aten::"))
+    return sorted({
+        name
+        for name, _, overload in overloads
+        if torch.Tag.nondeterministic_seeded in getattr(getattr(getattr(torch.ops.aten, name, None), overload or "default", None), "tags", ())
+    })
+
+
 def schema_of(func: Any) -> Any:
     """Returns name and arguments of an op."""
     return func._schema

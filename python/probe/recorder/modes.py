@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from probe.private.dispatcher import OPERATORS
 from probe.private.modes import SEED, handles, remove, without_overrides
 from probe.private.tensors import memory_of
-from probe.recorder.naming import BACKWARD, Operator, api_names, operator
+from probe.recorder.naming import BACKWARD, Operator, api_names, late_name, operator
 
 if TYPE_CHECKING:
     from probe._core import Recorder
@@ -74,9 +74,9 @@ class ApiMode(TorchFunctionMode):
             if func in BACKWARD:
                 return self._backward(func, types, args, kwargs)
             op = operator(func) if isinstance(func, OPERATORS) else None
-            if op is None:
+            name = (op.name, None) if op is not None else late_name(func)
+            if name is None:
                 return func(*args, **kwargs)
-            name = op.name, None
         if func in self._questions or not self.on or (func is torch.ones_like and sys._getframe(1).f_code is SEED):
             return func(*args, **kwargs)
         call = self._before(name[0], name[1], args, kwargs)

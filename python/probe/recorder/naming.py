@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import weakref
 from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any, NamedTuple, Optional
 
 import torch
@@ -53,6 +55,30 @@ _SILENT = frozenset({"requires_grad_", "retain_grad", "register_hook", "register
 @functools.cache
 def api_names() -> dict[Callable[..., Any], tuple[str, str | None]]:
     """Returns every function that torch can intercept, with its name in a dump and its name as an operator."""
+    return _gathered()
+
+
+#: Functions that torch reported and that are none of its own.
+_strangers: weakref.WeakSet[FunctionType] = weakref.WeakSet()
+
+
+def late_name(function: Any) -> tuple[str, str | None] | None:
+    """Returns the names of a function that has taken the place of one of torch's since `api_names` was first asked,
+    and adds it there; None for any other function.
+
+    Torch reports a call under whatever stands in its module by then, such as a wrapper that removes dropout.
+    """
+    if not isinstance(function, FunctionType) or function in _strangers:
+        return None
+    names = api_names()
+    for other, name in _gathered().items():
+        names.setdefault(other, name)
+    if function not in names:
+        _strangers.add(function)
+    return names.get(function)
+
+
+def _gathered() -> dict[Callable[..., Any], tuple[str, str | None]]:
     names: dict[Callable[..., Any], tuple[str, str | None]] = {}
     ops = {name.removeprefix("aten::").partition(".")[0] for name in all_names() if name.startswith("aten::")}
     # A function found in several places is named after the first: `F.gelu` is `torch._C._nn.gelu`.

@@ -30,7 +30,7 @@ class RuntimeSession:
             # names-only recorder is of no use.
             runtime.follow_queue()
             self._names = tempfile.mkdtemp(prefix="probe-names-")
-            settings = replace(settings, output=os.path.join(self._names, "dump"), level="mix", slots=(), phases=("forward",), quiet=True, include=(), exclude=(), perturb=None)
+            settings = replace(settings, output=os.path.join(self._names, "dump"), level="mix", slots=(), phases=("forward",), quiet=True, include=(), exclude=(), perturb=None, keep="all")
         self._session = Session(settings)
         current.begin(self)
         self._in_step = False
@@ -72,6 +72,9 @@ class RuntimeSession:
         self._end()
         self._session.set_step(number)
         self._begin()
+
+    def count(self, step_on: str, counter: type[Iterations] = Iterations) -> None:
+        self._session.count(step_on, counter, self)
 
     def narrow(self, rows: Slice) -> None:
         self._session.narrow(rows)

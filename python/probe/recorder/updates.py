@@ -12,17 +12,21 @@ A parameter is named by its path in the model, or, if no model has it, by its gr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import types
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.optim.optimizer import Optimizer
 
+from probe import optimizers
 from probe.private.guards import without_functions
 from probe.private.tensors import memory_of
 
 if TYPE_CHECKING:
     from probe._core import Call, Recorder
+    from probe.recorder.modules import Modules
 
 #: Options that choose an implementation, not the numbers: they differ between devices.
 _IMPLEMENTATION = frozenset({"params", "param_names", "foreach", "fused", "capturable", "differentiable"})
@@ -117,3 +121,62 @@ def _is_equal(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) or isinstance(other, torch.Tensor):
         return one is other
     return type(one) is type(other) and one == other
+
+
+class Updates:
+    """The steps of all optimizers, while a recording is under way."""
+
+    def __init__(self, core: Recorder, modules: Modules, recorded: bool, active: Callable[[], bool]) -> None:
+        """Without `recorded`, steps are only scopes of what runs in them. `active` tells whether an iteration is being
+        recorded."""
+        self._core = core
+        self._modules = modules
+        self._recorded = recorded
+        self._active = active
+        self._process = os.getpid()
+        #: Step under way: its frame, name and record.
+        self._updating: tuple[types.FrameType, str, Update | None] | None = None
+        self._handle = optimizers.listen(before=self._enter, aside=self._suspend, after=self._leave)
+
+    def forget(self) -> None:
+        """Ends a step under way without its results."""
+        self._updating = None
+
+    def remove(self) -> None:
+        """Stops listening."""
+        self._handle.remove()
+
+    def _enter(self, optimizer: Optimizer, frame: types.FrameType) -> None:
+        if not self._active() or os.getpid() != self._process:
+            return
+        try:
+            if self._updating is not None and self._updating[0] is frame:
+                # Follows another call of its closure.
+                self._modules.enter_scope(*self._updating[1:], frame)
+                return
+            name = f"Optimizer.{type(optimizer).__name__}.step"
+            name = f"{name}.{self._core.number(name)}"
+            update = None
+            # Whatever is not part of a pass belongs to the parameters.
+            if self._recorded:
+                update = open_update(self._core, name, optimizer, self._modules.parameters())
+            self._updating = frame, name, update
+            self._modules.enter_scope(name, update, frame)
+        except Exception as error:
+            self._core.fault(f"step of {type(optimizer).__name__}: {error}")
+
+    def _suspend(self, optimizer: Optimizer) -> None:
+        if self._updating is not None and os.getpid() == self._process:
+            try:
+                self._modules.suspend_scope()
+            except Exception as error:
+                self._core.fault(f"step of {type(optimizer).__name__}: {error}")
+
+    def _leave(self, optimizer: Optimizer) -> None:
+        if os.getpid() != self._process:
+            return
+        self._updating = None
+        try:
+            self._modules.leave_scope()
+        except Exception as error:
+            self._core.fault(f"step of {type(optimizer).__name__}: {error}")

@@ -141,3 +141,9 @@ def _journal(path: Path) -> list[_Row]:
 def steps(root: Path | str) -> list[int]:
     """Steps that have a folder."""
     return sorted(int(path.name[4:]) for path in Path(root).glob("step*"))
+
+
+def same(slot: Any, tensor: torch.Tensor) -> bool:
+    """True if a slot holds just this tensor."""
+    data = slot.data
+    return data.shape == tensor.shape and data.dtype == tensor.dtype and torch.equal(data, tensor.detach())

@@ -14,7 +14,7 @@ from torch import nn
 
 import probe
 from dumps import Dump
-from probe.recorder import _session, device_sums
+from probe.recorder import core, device_sums
 from probe.recorder.device import Copy, Device, Token
 from probe.recorder.device_rows import SUM_ERROR
 
@@ -54,7 +54,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     for name in ("observe", "copy"):
         monkeypatch.setattr(Device, name, noting(getattr(Device, name)))
     monkeypatch.setattr(Device, "fetch", fetch)
-    monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
+    monkeypatch.setattr(core, "_AS_ON_DEVICE", True)
     yield found
 
 
@@ -84,7 +84,7 @@ def test_numbers_are_those_of_the_host(record: Record, calls: Calls, monkeypatch
     assert calls.measured
     # In one go, at the end of the step.
     assert len(calls.fetched) == 1
-    monkeypatch.setattr(_session, "_AS_ON_DEVICE", False)
+    monkeypatch.setattr(core, "_AS_ON_DEVICE", False)
     net = model()
     here = record(training(net), net, level=level, task=task)
     assert there.names == here.names
@@ -162,7 +162,7 @@ def test_training_is_not_changed(record: Record, calls: Calls) -> None:
 
 
 def test_memory_that_ends_while_measuring_is_said_and_training_goes_on(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
+    monkeypatch.setattr(core, "_AS_ON_DEVICE", True)
 
     def full(self: Device, tensors: list[torch.Tensor]) -> Any:
         raise torch.OutOfMemoryError("out of memory")
@@ -178,7 +178,7 @@ def test_memory_that_ends_while_measuring_is_said_and_training_goes_on(record: R
 def test_data_and_hashes_are_those_of_the_host(record: Record, calls: Calls, monkeypatch: pytest.MonkeyPatch, level: str, task: str) -> None:
     net = model()
     there = record(training(net), net, level=level, task=task)
-    monkeypatch.setattr(_session, "_AS_ON_DEVICE", False)
+    monkeypatch.setattr(core, "_AS_ON_DEVICE", False)
     net = model()
     here = record(training(net), net, level=level, task=task)
     assert there.names == here.names
@@ -245,7 +245,7 @@ class Lacks:
 
         for name in ("of", "of_rows"):
             monkeypatch.setattr(device_sums.Sums, name, lacking(getattr(device_sums.Sums, name)))
-        monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
+        monkeypatch.setattr(core, "_AS_ON_DEVICE", True)
 
 
 def sines(folder: Any, **settings: Any) -> Dump:
@@ -320,7 +320,7 @@ def test_weights_that_fsdp_moves(record: Record, calls: Calls, monkeypatch: pyte
         return record(training(net, 2), net, level=level, task="statistics")
 
     there = run()
-    monkeypatch.setattr(_session, "_AS_ON_DEVICE", False)
+    monkeypatch.setattr(core, "_AS_ON_DEVICE", False)
     here = run()
     assert there.names == here.names
     compared = 0
@@ -336,7 +336,7 @@ def test_weights_that_fsdp_moves(record: Record, calls: Calls, monkeypatch: pyte
 
 @pytest.mark.parametrize("name", ["observe", "copy", "fetch"])
 def test_what_interrupts_the_recorder_reaches_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
+    monkeypatch.setattr(core, "_AS_ON_DEVICE", True)
     handled: list[int] = []
     plain = getattr(Device, name)
 

@@ -6,6 +6,7 @@ import copy
 import importlib
 import io
 import pickle
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,14 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 import probe
 from dumps import Dump, steps
 from hooks import hooks
+from probe.private import TRIED, safe
 from runs import RUNS, STEPS, ConvNet, assert_same, on_ranks, train
 
 LEVELS = ("module", "mix", "api", "op")
 TASKS = ("statistics", "sketch", "hash", "tensor")
 
-# Every level and every task of every run, in few pairs.
-PAIRS = [(kind, level, TASKS[(i + j) % 4]) for i, kind in enumerate(RUNS) for j, level in enumerate(LEVELS)]
+# Every level and every task of every run, in few pairs: each level of a task is one of them.
+PAIRS = [(kind, level, TASKS[(i + j) % 4]) for i, kind in enumerate((*RUNS, "conv")) for j, level in enumerate(LEVELS)]
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +41,10 @@ def test_training_is_bit_identical(tmp_path: Path, plain: dict[str, list[Any]], 
     seen = train(kind, lambda model: probe.Capture(tmp_path / "dump", model, level=level, task=task))
     assert_same(plain[kind], seen)
     assert steps(tmp_path / "dump") == list(range(STEPS))
+    slow = [f"recorded the safe way: {reason}"] if (reason := safe()) else []
     for step in range(STEPS):
         dump = Dump(tmp_path / "dump", step)
-        assert dump.manifest["notes"] == []
+        assert dump.manifest["notes"] == slow
         phases = {op.phase for op in dump.ops}
         assert {"forward", "backward"} <= phases, phases
 
@@ -350,3 +353,15 @@ def test_a_torch_that_is_too_old_is_refused_before_anything_happens(monkeypatch:
     monkeypatch.setattr(torch, "__version__", type(torch.__version__)("2.0.1"))
     with pytest.raises(ImportError, match="torch 2.0.1 cannot be recorded: 2.1 or later is needed"):
         importlib.import_module("probe.recorder")
+
+
+def test_the_table_of_versions_is_what_is_tested() -> None:
+    """Each version that the quick ways were tried on is in the guide's table, and each level of a task is tested."""
+    assert {pair[1:] for pair in PAIRS} == {(level, task) for level in LEVELS for task in TASKS}
+    root = Path(__file__).resolve().parents[3]
+    table = (root / "docs" / "capture.md").read_text().partition("## Versions of torch")[2].partition("## What it costs")[0]
+    missing = [version for version in TRIED if not re.search(rf"\b{re.escape(version)}\b", table)]
+    assert missing == [], table
+    tested = re.search(r"\[\[ \$everything == no \]\] \|\| versions=\((.*)\)", (root / "test.sh").read_text())
+    assert tested is not None
+    assert [version for version in tested[1].split() if version not in table] == [], table

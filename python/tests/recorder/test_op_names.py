@@ -212,10 +212,26 @@ def test_a_function_that_was_wrapped_keeps_its_name(record: Any, monkeypatch: py
     def arange(*given: Any, **options: Any) -> Any:
         return plain(*given, **options)
 
-    monkeypatch.setattr(torch, "arange", arange)
     naming.api_names.cache_clear()
-    try:
-        dump = record(lambda: torch.arange(600.0) * 2, level="api")
-    finally:
-        naming.api_names.cache_clear()
-    assert dump.names == ["Torch.arange.0.forward", "Tensor.__mul__.0.forward"]
+    monkeypatch.setattr(torch, "arange", arange)
+    wanted = ["Torch.arange.0.forward", "Tensor.__mul__.0.forward"]
+    assert record(lambda: torch.arange(600.0) * 2, level="api").names == wanted
+    monkeypatch.undo()
+    assert record(lambda: torch.arange(600.0) * 2, level="api").names == wanted
+
+
+def test_a_function_that_is_replaced_after_a_recording_keeps_its_name(record: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch reports the replacement then, which no recording before has seen."""
+    plain, x = F.gelu, torch.ones(3)
+    wanted = ["Functional.gelu.0.forward", "Functional.softplus.0.forward"]
+
+    def work() -> None:
+        plain(x)
+        F.softplus(x)
+
+    assert record(work, level="api").names == wanted
+    # The one says what it wraps, the other does not.
+    monkeypatch.setattr(F, "gelu", functools.wraps(plain)(lambda *given, **options: plain(*given, **options)))
+    softplus = F.softplus
+    monkeypatch.setattr(F, "softplus", lambda given: softplus(given))
+    assert record(work, level="api").names == wanted

@@ -30,6 +30,8 @@ def off(found: torch.Tensor, expected: torch.Tensor) -> float:
     [(torch.float64, 2**-53), (torch.float32, 2**-24), (torch.bfloat16, 2**-9), (torch.float16, 2**-12)],
 )
 def test_weights_and_inputs_are_moved_by_one_rounding(tmp_path: Path, dtype: torch.dtype, rounding: float) -> None:
+    # Of 512 numbers, one draw in forty has less than 45 % that move.
+    torch.manual_seed(0)
     model = nn.Linear(64, 64).to(dtype)
     before, given = model.weight.detach().clone(), torch.randn(8, 64, dtype=dtype)
     kept = given.clone()

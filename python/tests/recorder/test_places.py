@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from probe.recorder import _session
+from probe.recorder import core
 
 DTYPES = [
     *(torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2),
@@ -99,7 +99,7 @@ def test_large_integers_differ_in_digits_that_binary64_has_not(record: Any) -> N
 
 def test_what_a_device_measures_has_none_unless_it_is_copied(record: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """To look for them would take more operations, which are counted."""
-    monkeypatch.setattr(_session, "_AS_ON_DEVICE", True)
+    monkeypatch.setattr(core, "_AS_ON_DEVICE", True)
     large, small = torch.randn(40, 50, dtype=torch.float64), torch.randn(4, 5)
     dump = record(lambda: [large.exp(), small.exp()], task="sketch")
     first, second = (op["input.0"] for op in dump.all("Tensor.exp"))
