@@ -278,6 +278,9 @@ export function detail(app: App): HTMLElement {
     const lines = [report.baseline.path, report.candidate.path].map((path) => `probe inspect ${quoted(path)} ${place} --op ${pattern}`);
     const decides = app.model.whole("decides", op);
     const slot = slots[decides ?? -1];
+    const data = [report.baseline, report.candidate].every(({ task }) => task === "tensor");
+    if (data && !/^(Module|Optimizer|Cell)\./.test(name))
+      lines.unshift(`probe replay ${quoted(report.candidate.path)} ${place} --op ${quoted(name)} --against ${quoted(report.baseline.path)}`);
     if (slot && !isArgument(slot))
       lines.push(`probe inspect ${quoted(report.candidate.path)} ${place} --tensor ${quoted(`${name} ${slot.path}`)}`);
     lines.push(`probe compare ${quoted(report.baseline.path)} ${quoted(report.candidate.path)} ${place} -v`);

@@ -6,6 +6,7 @@
 
 pub mod baseline;
 pub mod columns;
+pub mod command;
 pub mod compared;
 pub mod config;
 pub mod culprit;

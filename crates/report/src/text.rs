@@ -13,7 +13,7 @@ use super::number::{self, counted, element, thousands};
 pub use super::paint::Colour;
 use super::paint::{Paint, Style};
 use super::visible::{shorten, visible};
-use super::{ReportWriter, fault};
+use super::{ReportWriter, command, fault};
 use probe_compare::PartReport;
 use probe_files::{Draft, ReportError};
 use probe_judge::{
@@ -165,6 +165,14 @@ fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding) {
     }
     if let Some(place) = whereabouts(first) {
         labelled(lines, "where", &place);
+    }
+    if let Some([call, against]) = command::replay(summary, first) {
+        lines.begin("next", INDENT);
+        lines.whole(Style::Plain, &format!("{call} \\"));
+        lines.end();
+        lines.begin("", INDENT);
+        lines.whole(Style::Plain, &format!("  {against}"));
+        lines.end();
     }
     match first.basis {
         Some(Basis::Statistics) => {

@@ -9,6 +9,7 @@ use crate::cli::narrow::{Place, Rerun, Trusted};
 use crate::files::map::FileAccess;
 use crate::gate::policy::{Effect, Mode};
 use crate::gate::{Culprit, GateOutcome, Kind, MovedBy, State, sketches};
+use crate::report::command::typed;
 
 /// Subfolder for the dumps, in the folder of the reports.
 const FOLDER: &str = "narrow";
@@ -122,7 +123,8 @@ fn attempt(
     let [baseline, candidate] = &answer.dumps;
     // Sketches were unpacked into a folder that no longer exists then.
     if finding.is_some() && kept.is_some() && !from_sketches {
-        outcome.next = format!("probe compare {} {} -v", typed(baseline), typed(candidate));
+        let path = |dump: &Path| typed(&dump.display().to_string());
+        outcome.next = format!("probe compare {} {} -v", path(baseline), path(candidate));
     }
     Ok(())
 }
@@ -148,11 +150,4 @@ fn steps(options: &NarrowOptions, outcome: &GateOutcome) -> String {
             .min()
             .map_or_else(|| "0".to_owned(), ToString::to_string),
     }
-}
-
-/// Returns a path as typed in a shell.
-fn typed(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |letter: char| letter.is_alphanumeric() || "-_./=+:@%".contains(letter);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
