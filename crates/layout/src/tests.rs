@@ -1,0 +1,1 @@
+//! Layouts of pieces cut from known values.
