@@ -74,6 +74,14 @@ def _arrived(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def sum_of(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Returns the sum of two tensors of one kind, of distributed ones that of their local parts. Runs no recorded op: below
+    the dispatcher, the objects around results of collectives have no memory."""
+    with without_dispatch():
+        plain = [_arrived(getattr(value, "_local_tensor", value)) for value in (a, b)]
+        return _plain(plain[0]) + _plain(plain[1])
+
+
 def memory_of(value: Any) -> Any:
     """Returns the memory that is written when an op writes to `value`, a tensor or a list of them: torch does not
     count writes to the local part of a distributed tensor."""
