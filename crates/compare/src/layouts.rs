@@ -8,15 +8,21 @@ use super::CompareError;
 use super::collect::load;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, Slot, SlotSide, TensorRecord};
 use probe_judge::Finding;
-use probe_layout::{Remark, Remarks, fold};
+use probe_layout::{Cell, Folded, Remark, Remarks, fold, part_error};
 use probe_measure as measure;
-use probe_pair::{Many, Pairing, PartMatch, PartPair, value_key};
+use probe_pair::{Many, OpPair, Paired, Pairing, PartMatch, PartPair, value_key};
 
 /// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
 const WHOLE: f64 = 0.02;
 
 /// Cosine from which two values are the same but for a factor.
 const ALONG: f64 = 0.99;
+
+/// Ops behind the one at fault among which what it made is looked for.
+const NEAR_BY: usize = 12;
+
+/// Share of the largest error of a shard below which another agrees.
+const APART: f64 = 0.1;
 
 /// What the layouts of a part show besides.
 #[derive(Debug, Default)]
@@ -49,18 +55,14 @@ pub(super) fn read(
         Some(Many::Candidate(keys)) => {
             let (b, c) = rayon::join(|| baseline.reader.read(&part.baseline), || all(candidate, keys));
             let b = b?;
-            let folded = fold(c?, &b);
-            let layouts =
-                Layouts { remarks: folded.remarks, ranks: numbers(keys), groups: groups(candidate), of_baseline: false };
-            Ok((b, folded.rank, layouts))
+            let (rank, layouts) = Layouts::of(fold(c?, &b), numbers(keys), candidate, false);
+            Ok((b, rank, layouts))
         }
         Some(Many::Baseline(keys)) => {
             let (b, c) = rayon::join(|| all(baseline, keys), || candidate.reader.read(&part.candidate));
             let c = c?;
-            let folded = fold(b?, &c);
-            let layouts =
-                Layouts { remarks: folded.remarks, ranks: numbers(keys), groups: groups(baseline), of_baseline: true };
-            Ok((folded.rank, c, layouts))
+            let (rank, layouts) = Layouts::of(fold(b?, &c), numbers(keys), baseline, true);
+            Ok((rank, c, layouts))
         }
     }
 }
@@ -94,7 +96,22 @@ fn groups(dump: &Dump) -> Vec<(String, Vec<u32>)> {
     dump.environment.iter().filter_map(group).collect()
 }
 
+/// Returns the name of the one dimension of a mesh of `ranks` ranks that a placement names: `device_mesh [2] names ['tp'] …`.
+fn mesh_name(placement: &str, ranks: usize) -> Option<String> {
+    let rest = placement.strip_prefix("device_mesh [")?;
+    let (sizes, rest) = rest.split_once(']')?;
+    let names = rest.strip_prefix(" names ['")?.split_once(']')?.0;
+    (sizes.parse() == Ok(ranks)).then(|| names.trim_end_matches('\'').to_owned())
+}
+
 impl Layouts {
+    fn of(folded: Folded, ranks: Vec<u32>, dump: &Dump, of_baseline: bool) -> (Rank, Self) {
+        let mut groups = groups(dump);
+        let named = folded.placements.iter().find_map(|placement| mesh_name(placement, ranks.len()));
+        groups.extend(named.map(|name| (name, ranks.clone())));
+        (folded.rank, Self { remarks: folded.remarks, ranks, groups, of_baseline })
+    }
+
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.
     pub(super) fn explain(&self, pair: &PartPair, findings: &mut [Finding]) {
         if self.ranks.is_empty() {
@@ -108,25 +125,74 @@ impl Layouts {
     }
 
     fn explanation(&self, pair: &PartPair, finding: &mut Finding) -> Option<String> {
-        let op = pair.ops.get(finding.order)?;
-        let slots: Vec<_> = op.slots.iter().map(|slots| (pair.slot(op, slots), slots)).collect();
-        let own = slots.iter().find(|((b, c), _)| b.or(*c).is_some_and(|slot| *slot.path == *finding.slot));
-        if let Some(((Some(b), Some(c)), paired)) = own {
-            let at = (op.ops.candidate()?, paired.candidate()?);
-            let at = if self.of_baseline { (op.ops.baseline()?, paired.baseline()?) } else { at };
-            match self.remarks.get(&at) {
-                Some(Remark::Odd(ranks)) => return Some(odd(ranks)),
-                Some(Remark::Order(moved)) => return Some(order(moved)),
-                Some(Remark::Sharded(ranks)) if !self.reads_partial(pair, finding.order) => {
-                    return shares(pair, (b, c), ranks);
-                }
-                _ => {}
-            }
-            if let Some(said) = self.scaled(pair, (b, c)) {
-                return Some(said);
+        if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
+            self.moved(pair, finding, order, slot);
+            return Some(said);
+        }
+        let near = (finding.order..pair.ops.len().min(finding.order + NEAR_BY)).find(|&order| {
+            order == finding.order && matches!(pair.ops[order].ops, Paired::Both(..))
+                || self.factor(pair, order).is_some()
+        })?;
+        let reads_partial = self.partial_of(pair, near, |side| !side.is_result()).is_some();
+        if let Some((slot, said)) = self.factor(pair, near).filter(|_| !reads_partial) {
+            self.moved(pair, finding, near, slot);
+            return Some(said);
+        }
+        let op = &pair.ops[near];
+        for slots in op.slots.iter() {
+            if let (Some(b), Some(c)) = pair.slot(op, slots)
+                && *b.path == *finding.slot
+                && let Some(Remark::Sharded(shards)) = self.remark(op, slots)
+                && !reads_partial
+            {
+                return odd_shards(pair, (b.value.tensor()?, c.value.tensor()?), shards);
             }
         }
         self.unreduced(pair, finding)
+    }
+
+    /// Moves a finding to another op.
+    fn moved(&self, pair: &PartPair, finding: &mut Finding, order: usize, slot: &str) {
+        finding.order = order;
+        pair.name(&pair.ops[order]).clone_into(&mut finding.op);
+        slot.clone_into(&mut finding.slot);
+    }
+
+    fn remark(&self, op: &OpPair, slots: Paired) -> Option<&Remark> {
+        let at = if self.of_baseline {
+            (op.ops.baseline()?, slots.baseline()?)
+        } else {
+            (op.ops.candidate()?, slots.candidate()?)
+        };
+        self.remarks.get(&at)
+    }
+
+    /// Returns the first value up to an op, or among the few behind it that read what it made, of which ranks hold other shards or replicas than
+    /// they should.
+    fn misplaced<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(usize, &'p str, String)> {
+        let end = pair.ops.len().min(order + NEAR_BY);
+        pair.ops[..end].iter().enumerate().find_map(|(place, op)| {
+            op.slots.iter().find_map(|slots| {
+                let said = match self.remark(op, slots)? {
+                    Remark::Odd(ranks) => odd(ranks),
+                    Remark::Order(moved) => self::order(moved),
+                    _ => return None,
+                };
+                let (b, c) = pair.slot(op, slots);
+                Some((place, &*b.or(c)?.path, said))
+            })
+        })
+    }
+
+    /// Returns the first slot of a paired op that is a multiple of what it should be.
+    fn factor<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
+        let op = &pair.ops[order];
+        op.slots.iter().find_map(|slots| match pair.slot(op, slots) {
+            (Some(b), Some(c)) if !matches!(self.remark(op, slots), Some(Remark::Partial(..))) => {
+                Some((&*b.path, self.scaled(pair, (b, c))?))
+            }
+            _ => None,
+        })
     }
 
     /// Returns the words for a result that is a multiple of what it should be.
@@ -141,10 +207,6 @@ impl Layouts {
         whole(1.0 / ratio).then(|| format!("averaged where a sum is due, or a term is missing: {ratio:.3} times"))
     }
 
-    fn reads_partial(&self, pair: &PartPair, order: usize) -> bool {
-        self.partial_of(pair, order, |side| !side.is_result()).is_some()
-    }
-
     /// Returns slot and remark of a value of an op that is still partial.
     fn partial_of<'p>(
         &self,
@@ -155,12 +217,10 @@ impl Layouts {
         let op = pair.ops.get(order)?;
         op.slots.iter().find_map(|slots| {
             let (b, c) = pair.slot(op, slots);
-            let (at, slot) = if self.of_baseline {
-                ((op.ops.baseline()?, slots.baseline()?), b?)
-            } else {
-                ((op.ops.candidate()?, slots.candidate()?), c?)
-            };
-            match self.remarks.get(&at).filter(|_| wanted(slot.side))? {
+            let slot = if self.of_baseline { b? } else { c? };
+            match self.remark(op, slots).filter(|_| wanted(slot.side))? {
+                // The term of a mean that each data-parallel rank's loss is stays one.
+                Remark::Partial(_, share) if *share > 1 && op_phase(pair, op) == Phase::Forward => None,
                 Remark::Partial(ranks, share) => Some((slot, ranks.clone(), *share)),
                 _ => None,
             }
@@ -177,8 +237,7 @@ impl Layouts {
             let (slot, ranks, share) = self.partial_of(pair, order, SlotSide::is_result)?;
             let own = value_key(slot.value.tensor()?);
             let fits = if key.is_some() { own == key } else { own.is_none_or(|own| !reduced.contains_key(&own)) };
-            let name = OpName::parse(pair.name(&pair.ops[order]));
-            (fits && name.phase() == phase).then_some((order, slot, ranks, share))
+            (fits && (key.is_some() || op_phase(pair, &pair.ops[order]) == phase)).then_some((order, slot, ranks, share))
         });
         let (order, slot, ranks, share) = match (made, read) {
             (Some(made), _) => made,
@@ -187,15 +246,13 @@ impl Layouts {
         };
         // Of the ops that show the same value, the innermost made it.
         let key = value_key(slot.value.tensor()?);
-        let first = (0..order).find(|&place| {
-            self.partial_of(pair, place, SlotSide::is_result)
-                .is_some_and(|(slot, ..)| key.is_some() && slot.value.tensor().and_then(value_key) == key)
+        let first = (0..=order).find_map(|place| {
+            let (slot, ..) = self.partial_of(pair, place, SlotSide::is_result)?;
+            (key.is_some() && slot.value.tensor().and_then(value_key) == key).then_some((place, slot))
         });
-        let order = first.unwrap_or(order);
-        finding.order = order;
-        pair.name(&pair.ops[order]).clone_into(&mut finding.op);
-        (*slot.path).clone_into(&mut finding.slot);
-        Some(self.missing(slot, &ranks, share, phase))
+        let (order, slot) = first.unwrap_or((order, slot));
+        self.moved(pair, finding, order, &slot.path);
+        Some(self.missing(&finding.op, slot, &ranks, share))
     }
 
     /// Returns the baseline's values that the run on many ranks holds whole somewhere.
@@ -203,12 +260,7 @@ impl Layouts {
         let mut whole = BTreeMap::new();
         for op in &pair.ops {
             for slots in op.slots.iter() {
-                let at = if self.of_baseline {
-                    op.ops.baseline().zip(slots.baseline())
-                } else {
-                    op.ops.candidate().zip(slots.candidate())
-                };
-                let partial = at.is_some_and(|at| matches!(self.remarks.get(&at), Some(Remark::Partial(..))));
+                let partial = matches!(self.remark(op, slots), Some(Remark::Partial(..)));
                 if let ((Some(b), Some(_)), false) = (pair.slot(op, slots), partial)
                     && let Some(key) = b.value.tensor().and_then(value_key)
                 {
@@ -219,14 +271,22 @@ impl Layouts {
         whole
     }
 
-    fn missing(&self, slot: &Slot, ranks: &[u32], share: u32, phase: Phase) -> String {
+    fn missing(&self, op: &str, slot: &Slot, ranks: &[u32], share: u32) -> String {
         let group = self.groups.iter().find(|(_, members)| *members == ranks);
-        let over = group.map_or_else(|| format!("over {}", in_words(ranks)), |(name, _)| format!("over {name}"));
-        let gradient = matches!(phase, Phase::Backward | Phase::ParameterGradient);
-        let kind = if gradient { "gradient" } else { "value" };
-        let terms = if share > 1 { "its own term of a mean" } else { "a partial sum" };
-        format!("each of {} holds {terms} of this {kind} ({}); the all-reduce {over} is missing", in_words(ranks), slot.path)
+        let over = group.map_or_else(|| in_words(ranks), |(name, _)| name.clone());
+        let name = OpName::parse(op);
+        let subject = match (name.phase(), name.module_path(), slot.path.strip_prefix("grad.")) {
+            (Phase::ParameterGradient, Some(module), Some(parameter)) => format!("gradient of {module}.{parameter}"),
+            (Phase::Backward | Phase::ParameterGradient, ..) => format!("gradient {}", slot.path),
+            _ => slot.path.to_string(),
+        };
+        let term = if share > 1 { "its own term of a mean" } else { "a partial sum" };
+        format!("{subject}: each of {} holds {term}; the all-reduce over {over} is missing", in_words(ranks))
     }
+}
+
+fn op_phase(pair: &PartPair, op: &OpPair) -> Phase {
+    OpName::parse(pair.name(op)).phase()
 }
 
 fn odd(ranks: &[u32]) -> String {
@@ -241,10 +301,24 @@ fn order(moved: &[(u32, usize, usize)]) -> String {
     format!("{} (as in the other values)", moved.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Returns which ranks' shards differ, if some agree.
-fn shares(pair: &PartPair, (b, c): (&Slot, &Slot), ranks: &[u32]) -> Option<String> {
-    let _ = (pair, b, c, ranks);
-    None
+/// Says whose shards differ, if those of other ranks agree.
+fn odd_shards(pair: &PartPair, (b, c): (&TensorRecord, &TensorRecord), shards: &[(u32, Cell)]) -> Option<String> {
+    let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
+    let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
+    if x.view().storage().is_empty() || y.view().storage().is_empty() {
+        return None;
+    }
+    let errors: Vec<(u32, f64)> =
+        shards.iter().map(|(rank, cell)| (*rank, part_error(x.view(), y.view(), cell))).collect();
+    let worst = errors.iter().map(|(_, error)| *error).fold(0.0, f64::max);
+    let odd: Vec<u32> = errors.iter().filter(|(_, error)| *error > APART * worst).map(|(rank, _)| *rank).collect();
+    if odd.len() == shards.len() || worst <= 0.0 {
+        return None;
+    }
+    Some(match &*odd {
+        [rank] => format!("only rank {rank}'s shard differs"),
+        _ => format!("only the shards of {} differ", in_words(&odd)),
+    })
 }
 
 /// Returns the factor between two values that are the same but for one; `None` if they are not.

@@ -1,14 +1,15 @@
 //! Folds the ranks of one step into one, whose values are global.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use probe_dump::{Checksum, Content, DataKey, Number, Op, Rank, Scalar, TensorRecord, TensorStore, Value};
+use probe_dump::{Checksum, Content, DataKey, Number, Op, Phase, Rank, Scalar, TensorRecord, TensorStore, Value};
 use probe_measure as measure;
 
-use super::infer::{self, Held, Inferred};
+use super::calls::under_common_names;
+use super::infer::{self, Held, Inferred, NEARER};
 use super::layout::{Among, Layout};
 use super::record;
 use super::remark::{Remark, Remarks};
@@ -21,6 +22,8 @@ pub struct Folded {
     pub rank: Rank,
     /// What their layouts show besides.
     pub remarks: Remarks,
+    /// Placements that were recorded, each once.
+    pub placements: BTreeSet<Box<str>>,
 }
 
 /// A value that all ranks recorded under one name, and the baseline's under the same.
@@ -35,7 +38,8 @@ struct Job {
 ///
 /// # Panics
 /// Without ranks.
-pub fn fold(ranks: Vec<Rank>, other: &Rank) -> Folded {
+pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
+    let unequal = under_common_names(&mut ranks);
     let numbers: Vec<u32> = ranks.iter().map(|rank| rank.key.rank.number()).collect();
     let by_name: Vec<HashMap<&str, &Op>> =
         ranks.iter().map(|rank| rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()).collect();
@@ -47,6 +51,7 @@ pub fn fold(ranks: Vec<Rank>, other: &Rank) -> Folded {
     let mut jobs: Vec<Job> = Vec::new();
     let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
     let mut places: HashMap<(usize, usize), usize> = HashMap::new();
+    let mut unsaid: Vec<(usize, usize)> = Vec::new();
     for (place, op) in ops.iter().enumerate() {
         let partner = others.get(op.name.as_str());
         for (slot, held) in op.slots.iter().enumerate() {
@@ -56,6 +61,10 @@ pub fn fold(ranks: Vec<Rank>, other: &Rank) -> Folded {
                 .filter_map(|(rank, ops)| Some((rank, tensor(ops.get(op.name.as_str())?, &held.path)?)))
                 .collect();
             if pieces.is_empty() || !matches!(held.value, Value::Tensor(_)) {
+                continue;
+            }
+            if pieces.iter().any(|(_, record)| masked(record)) {
+                unsaid.push((place, slot));
                 continue;
             }
             let baseline = partner.and_then(|op| tensor(op, &held.path));
@@ -70,8 +79,22 @@ pub fn fold(ranks: Vec<Rank>, other: &Rank) -> Folded {
         }
     }
     drop(by_name);
+    for (place, slot) in unsaid {
+        ops[place].slots[slot].value = Value::Unsupported;
+    }
     let mut inferred: Vec<Inferred> = jobs.par_iter().map(|job| explained(job, &stores, other)).collect();
     let orders = in_common_order(&jobs, &mut inferred, &numbers);
+    let terms = mean_of(&ops, &places, &inferred);
+    let backward: HashSet<usize> = places
+        .iter()
+        .filter(|((place, _), _)| matches!(ops[*place].name.phase(), Phase::Backward | Phase::ParameterGradient))
+        .map(|(_, job)| *job)
+        .collect();
+    if terms > 1 {
+        inferred.par_iter_mut().enumerate().filter(|(job, _)| backward.contains(job)).for_each(|(job, found)| {
+            share_of_mean(&jobs[job], found, terms, &stores, other);
+        });
+    }
     let made: Vec<(TensorRecord, Option<Made>)> =
         jobs.par_iter().zip(&inferred).enumerate().map(|(number, (job, found))| value(number, job, found, &stores)).collect();
     let mut remarks = Remarks::new();
@@ -90,9 +113,15 @@ pub fn fold(ranks: Vec<Rank>, other: &Rank) -> Folded {
         }
     }
     whole_sizes(&mut ops, &others, &remarks);
+    let records = jobs.iter().flat_map(|job| &job.pieces);
+    let placements = records.filter_map(|(_, record)| record.placement.clone()).collect();
     let mut first = ranks.into_iter().next().expect("a step has ranks");
     (first.ops, first.store) = (ops, Arc::new(store));
-    Folded { rank: first, remarks }
+    if let Some(function) = unequal.first() {
+        let more = if unequal.len() > 1 { format!(" and {} more", unequal.len() - 1) } else { String::new() };
+        first.notes.push(format!("the ranks call {function}{more} unequally often; these calls are not compared"));
+    }
+    Folded { rank: first, remarks, placements }
 }
 
 fn tensor(op: &Op, path: &str) -> Option<Arc<TensorRecord>> {
@@ -100,6 +129,11 @@ fn tensor(op: &Op, path: &str) -> Option<Arc<TensorRecord>> {
         Value::Tensor(record) => Some(Arc::clone(record)),
         _ => None,
     })
+}
+
+/// Returns true for a lookup in a sharded table before the rows that are not in a rank's shard are masked: it holds anything there.
+fn masked(record: &TensorRecord) -> bool {
+    record.placement.as_deref().is_some_and(|placement| placement.contains("'MaskP'"))
 }
 
 /// Returns the ops of all ranks: those of the first, and after each what only later ranks called behind it.
@@ -180,6 +214,38 @@ fn in_common_order(jobs: &[Job], inferred: &mut [Inferred], numbers: &[u32]) -> 
     remarks
 }
 
+/// Returns the number of terms of the mean that the loss is over data-parallel ranks; 1 if it is none.
+fn mean_of(ops: &[Op], places: &HashMap<(usize, usize), usize>, inferred: &[Inferred]) -> u32 {
+    let share = |((place, slot), job): (&(usize, usize), &usize)| {
+        let result = ops[*place].name.phase() == Phase::Forward && ops[*place].slots[*slot].side.is_result();
+        match inferred[*job].layout.among {
+            Among::Sum(share) if result && inferred[*job].layout.shape.is_empty() => Some(share),
+            _ => None,
+        }
+    };
+    places.iter().filter_map(share).max().unwrap_or(1)
+}
+
+/// Takes the gradients of a term of a mean for what they are of the mean: each rank's are those of its own loss, and `terms` times as large.
+fn share_of_mean(job: &Job, found: &mut Inferred, terms: u32, stores: &[Arc<dyn TensorStore>], other: &Rank) {
+    if found.layout.is_whole() {
+        return;
+    }
+    let pieces: Vec<Held<'_>> = job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+    let Some(baseline) = job.baseline.as_ref().map(|record| (&**record, &*other.store)) else { return };
+    let partition = found.layout.partition();
+    let each = u32::try_from(partition.iter().filter(|&&first| first == partition[0]).count()).unwrap_or(1);
+    for share in BTreeSet::from([terms, terms.saturating_mul(each)]) {
+        let mut shared = found.clone();
+        (shared.layout.among, shared.of_term) = (Among::Sum(share), true);
+        let distance = infer::distance(&pieces, baseline, &shared);
+        if distance < NEARER * found.distance.unwrap_or(f64::INFINITY) {
+            shared.distance = Some(distance);
+            *found = shared;
+        }
+    }
+}
+
 /// Returns the record of a global value, and where its pieces are.
 fn value(number: usize, job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStore>]) -> (TensorRecord, Option<Made>) {
     let picked: Vec<&(usize, Arc<TensorRecord>)> = found.picks.iter().map(|&pick| &job.pieces[pick]).collect();
@@ -190,7 +256,10 @@ fn value(number: usize, job: &Job, found: &Inferred, stores: &[Arc<dyn TensorSto
     if let [(_, record)] = *picked && found.layout.is_whole() {
         let mut record = TensorRecord::clone(record);
         record.data = record.data.and(name());
-        record.placement = None;
+        if record.placement.take().is_some() {
+            // Autograd tracks the distributed tensor, not the local one.
+            record.requires_grad = None;
+        }
         return (record, made);
     }
     let records: Vec<&TensorRecord> = picked.iter().map(|(_, record)| &**record).collect();
@@ -218,8 +287,11 @@ fn remark(job: &Job, found: &Inferred, numbers: &[u32]) -> Option<Remark> {
     }
     let ranks: Vec<u32> = found.picks.iter().map(rank).collect();
     match found.layout.among {
+        Among::Sum(_) if found.of_term => None,
         Among::Sum(share) => Some(Remark::Partial(ranks, share)),
-        Among::Replicas if !found.layout.is_whole() => Some(Remark::Sharded(ranks)),
+        Among::Replicas if !found.layout.is_whole() => {
+            Some(Remark::Sharded(ranks.into_iter().zip(found.layout.cells.iter().cloned()).collect()))
+        }
         Among::Replicas => None,
     }
 }

@@ -13,7 +13,7 @@ use super::{pieces, record};
 
 /// A combination must be nearer to the baseline than any other explanation by this factor. Between sound runs in bfloat16 the ratio is
 /// below 0.1; ranks that share an error without being terms of a sum have ratios near 1.
-const NEARER: f64 = 0.3;
+pub(crate) const NEARER: f64 = 0.3;
 
 /// Distance, relative to the norm, up to which a piece is the baseline's part without further comparison. Beyond the rounding of bfloat16
 /// over some layers, far below the distance of two different parts (1.4 for independent ones).
@@ -37,6 +37,8 @@ pub(crate) struct Inferred {
     pub(crate) distance: Option<f64>,
     /// True if content told which cell each piece is.
     pub(crate) by_content: bool,
+    /// True for gradients of a term of a mean, which the layout's share makes those of the mean.
+    pub(crate) of_term: bool,
 }
 
 /// Infers the layout of a value that all of `pieces` hold; there is at least one.
@@ -80,7 +82,7 @@ impl<'a> Value<'a> {
     fn alone(&self) -> Inferred {
         let shape = sizes(self.pieces[0].0);
         let layout = Layout::same(&shape, 1, Among::Replicas);
-        Inferred { layout, picks: vec![0], odd: Vec::new(), distance: None, by_content: false }
+        Inferred { layout, picks: vec![0], odd: Vec::new(), distance: None, by_content: false, of_term: false }
     }
 
     /// Explains pieces that have the shape of the whole: replicas, or terms of a sum.
@@ -91,6 +93,7 @@ impl<'a> Value<'a> {
             odd,
             distance,
             by_content: true,
+            of_term: false,
         };
         let classes = classes(self.pieces);
         if classes.len() == 1 || self.baseline.is_none() {
@@ -202,7 +205,7 @@ impl<'a> Value<'a> {
                 let layout = Layout { shape: shape.into(), cells: order.iter().map(|&cell| cells[cell].clone()).collect(), among };
                 let picks: Vec<usize> = (0..ranks).collect();
                 let distance = self.baseline.map(|_| self.distance(&layout, &picks));
-                found.push(Inferred { layout, picks, odd: Vec::new(), distance, by_content });
+                found.push(Inferred { layout, picks, odd: Vec::new(), distance, by_content, of_term: false });
             }
         }
         found
@@ -236,7 +239,7 @@ impl<'a> Value<'a> {
         let layout = Layout { shape: shape.into(), cells: cells.into(), among: Among::Replicas };
         let picks: Vec<usize> = (0..locals.len()).collect();
         let distance = self.baseline.map(|_| self.distance(&layout, &picks));
-        Some(Inferred { layout, picks, odd: Vec::new(), distance, by_content: false })
+        Some(Inferred { layout, picks, odd: Vec::new(), distance, by_content: false, of_term: false })
     }
 
     /// Returns the distance of the value that `picks` make to the baseline's, relative to the norm; what statistics prove of it if the data of
@@ -263,25 +266,38 @@ fn error(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> f64 {
     metrics.map_or(f64::INFINITY, |metrics| metrics.rel_l2.unwrap_or(0.0))
 }
 
+/// Returns the distance to the baseline of the value that an explanation makes of `pieces`.
+pub(crate) fn distance(pieces: &[Held<'_>], baseline: Held<'_>, explanation: &Inferred) -> f64 {
+    Value::new(pieces, Some(baseline)).distance(&explanation.layout, &explanation.picks)
+}
+
+/// Returns the relative error of the part of `candidate` that a cell is, of a cell of several ranges that of the first; both tensors are whole.
+pub fn part_error(baseline: TensorRef<'_>, candidate: TensorRef<'_>, cell: &Cell) -> f64 {
+    let Some((offset, sizes)) = first_part(candidate, cell) else { return f64::INFINITY };
+    let part = TensorRef::strided(
+        candidate.storage(),
+        candidate.dtype(),
+        &sizes,
+        candidate.strides(),
+        offset,
+    );
+    part.map_or(f64::INFINITY, |part| part_distance(baseline, cell, part))
+}
+
 /// Returns the relative error of a piece against the part of `whole` that a cell is; of a cell of several ranges, against the first.
-pub(crate) fn part_distance(whole: TensorRef<'_>, cell: &Cell, piece: TensorRef<'_>) -> f64 {
-    let Some(b) = part(whole, cell, whole.shape()) else { return f64::INFINITY };
-    let first: Vec<usize> = b.1.clone();
-    let strides = piece.strides();
-    let Ok(c) = TensorRef::strided(piece.storage(), piece.dtype(), &first, strides, piece.offset()) else {
-        return f64::INFINITY;
-    };
-    let Ok(b) = TensorRef::strided(whole.storage(), whole.dtype(), &b.1, whole.strides(), b.0) else {
-        return f64::INFINITY;
-    };
+fn part_distance(whole: TensorRef<'_>, cell: &Cell, piece: TensorRef<'_>) -> f64 {
+    let Some((offset, sizes)) = first_part(whole, cell) else { return f64::INFINITY };
+    let b = TensorRef::strided(whole.storage(), whole.dtype(), &sizes, whole.strides(), offset);
+    let c = TensorRef::strided(piece.storage(), piece.dtype(), &sizes, piece.strides(), piece.offset());
+    let (Ok(b), Ok(c)) = (b, c) else { return f64::INFINITY };
     error(b, c)
 }
 
 /// Returns offset and sizes of the first range of a cell in each dimension, as far as the whole has it.
-fn part(whole: TensorRef<'_>, cell: &Cell, shape: &[usize]) -> Option<(usize, Vec<usize>)> {
+fn first_part(whole: TensorRef<'_>, cell: &Cell) -> Option<(usize, Vec<usize>)> {
     let mut offset = whole.offset();
     let mut sizes = Vec::new();
-    for ((ranges, stride), &size) in cell.dimensions().iter().zip(whole.strides()).zip(shape) {
+    for ((ranges, stride), &size) in cell.dimensions().iter().zip(whole.strides()).zip(whole.shape()) {
         let range = ranges.first()?;
         offset += range.start * stride;
         sizes.push(range.end.min(size).checked_sub(range.start)?);

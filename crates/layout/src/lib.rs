@@ -7,6 +7,7 @@
 //! Nothing here judges. What the layouts show besides (a replica that differs, shards in another order, values that are still partial) is
 //! returned as remarks, which explain what a judge finds.
 
+mod calls;
 mod fold;
 mod infer;
 mod layout;
@@ -18,5 +19,6 @@ mod store;
 mod tests;
 
 pub use fold::{Folded, fold};
+pub use infer::part_error;
 pub use layout::{Among, Cell, Layout};
 pub use remark::{Remark, Remarks};

@@ -12,12 +12,21 @@ pub(crate) fn fold(layout: &Layout, pieces: &[&TensorRecord]) -> TensorRecord {
     let mut folded = pieces[0].clone();
     (folded.data, folded.checksum, folded.places, folded.sketch, folded.counts) = (None, None, None, None, None);
     let metadata = &mut *folded;
+    if pieces.iter().any(|piece| piece.placement.is_some()) {
+        // Autograd tracks the distributed tensor, not the local one.
+        metadata.requires_grad = None;
+    }
     (metadata.strides, metadata.placement, metadata.shape) = (None, None, shape.into());
     folded.sum_error = pieces.iter().filter_map(|piece| piece.sum_error).reduce(f64::max);
     let partition = layout.partition();
     let firsts: Vec<&TensorRecord> =
         pieces.iter().enumerate().filter(|(place, _)| partition[*place] == *place).map(|(_, piece)| *piece).collect();
     match layout.among {
+        // Shards of a multiple of the value.
+        Among::Sum(share) if firsts.len() == pieces.len() => {
+            folded.statistics = scaled(joined(&firsts), f64::from(share)).into();
+            folded.counts = counts(&firsts).map(Arc::new);
+        }
         Among::Replicas => {
             folded.statistics = joined(&firsts).into();
             folded.counts = counts(&firsts).map(Arc::new);
@@ -53,6 +62,17 @@ fn joined(pieces: &[&TensorRecord]) -> RecordedStatistics {
         min: all(&|piece| piece.statistics.min(), |a, b| a < b),
         mean: mean.map(|sum| sum / elements.max(1.0)),
         norm: square.map(f64::sqrt),
+    }
+}
+
+/// Returns the statistics of the value divided by `share`.
+fn scaled(of: RecordedStatistics, share: f64) -> RecordedStatistics {
+    let divided = |number: Number| Number::Float(number.as_f64() / share);
+    RecordedStatistics {
+        max: of.max.map(divided),
+        min: of.min.map(divided),
+        mean: of.mean.map(|mean| mean / share),
+        norm: of.norm.map(|norm| norm / share),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use super::layout::Cell;
+
 /// A statement about one value of the folded run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remark {
@@ -11,8 +13,8 @@ pub enum Remark {
     Partial(Vec<u32>, u32),
     /// Ranks hold other shards than in all other values: rank, the shard it holds, the shard it should hold.
     Order(Vec<(u32, usize, usize)>),
-    /// The value is made of one shard from each of these ranks.
-    Sharded(Vec<u32>),
+    /// The value is made of shards: each rank, and the part that it holds.
+    Sharded(Vec<(u32, Cell)>),
 }
 
 /// Remarks by the places of op and slot in the folded run.
