@@ -7,19 +7,22 @@ use rayon::prelude::*;
 use super::CompareError;
 use super::collect::load;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, Slot, SlotSide, TensorRecord};
-use probe_judge::Finding;
+use probe_judge::{Cause, Finding};
 use probe_layout::{Cell, Folded, Remark, Remarks, fold, part_error};
 use probe_measure as measure;
 use probe_pair::{Many, OpPair, Paired, Pairing, PartMatch, PartPair, value_key};
 
 /// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
-const WHOLE: f64 = 0.02;
+const WHOLE: f64 = 0.005;
 
 /// Cosine from which two values are the same but for a factor.
 const ALONG: f64 = 0.99;
 
 /// Ops behind the one at fault among which what it made is looked for.
 const NEAR_BY: usize = 12;
+
+/// Least error of a shard that is more than rounding in binary32.
+const LEAST: f64 = 1e-5;
 
 /// Share of the largest error of a shard below which another agrees.
 const APART: f64 = 0.1;
@@ -113,10 +116,11 @@ impl Layouts {
     }
 
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.
-    pub(super) fn explain(&self, pair: &PartPair, findings: &mut [Finding]) {
+    pub(super) fn explain(&self, pair: &PartPair, findings: &mut Vec<Finding>) {
         if self.ranks.is_empty() {
             return;
         }
+        findings.retain(|finding| !self.is_of_layout(pair, finding));
         for finding in findings {
             if let Some(said) = self.explanation(pair, finding) {
                 finding.reason = if finding.reason.is_empty() { said } else { format!("{said}; {}", finding.reason) };
@@ -124,31 +128,50 @@ impl Layouts {
         }
     }
 
+    /// Returns true for a call of the run on many ranks alone after which nothing differs: it splits, joins or scales what ranks exchange.
+    fn is_of_layout(&self, pair: &PartPair, finding: &Finding) -> bool {
+        let alone = pair.ops.get(finding.order).is_some_and(|op| match op.ops {
+            Paired::CandidateOnly(_) => !self.of_baseline,
+            Paired::BaselineOnly(_) => self.of_baseline,
+            Paired::Both(..) => false,
+        });
+        alone && finding.cause == Cause::Structure && finding.followers == 0
+    }
+
     fn explanation(&self, pair: &PartPair, finding: &mut Finding) -> Option<String> {
         if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
             self.moved(pair, finding, order, slot);
             return Some(said);
         }
-        let near = (finding.order..pair.ops.len().min(finding.order + NEAR_BY)).find(|&order| {
-            order == finding.order && matches!(pair.ops[order].ops, Paired::Both(..))
-                || self.factor(pair, order).is_some()
-        })?;
-        let reads_partial = self.partial_of(pair, near, |side| !side.is_result()).is_some();
-        if let Some((slot, said)) = self.factor(pair, near).filter(|_| !reads_partial) {
-            self.moved(pair, finding, near, slot);
-            return Some(said);
-        }
-        let op = &pair.ops[near];
-        for slots in op.slots.iter() {
-            if let (Some(b), Some(c)) = pair.slot(op, slots)
-                && *b.path == *finding.slot
-                && let Some(Remark::Sharded(shards)) = self.remark(op, slots)
-                && !reads_partial
-            {
-                return odd_shards(pair, (b.value.tensor()?, c.value.tensor()?), shards);
+        let end = pair.ops.len().min(finding.order + NEAR_BY);
+        // An op without partner shows nothing; what reads its results does.
+        let paired = matches!(pair.ops[finding.order].ops, Paired::Both(..));
+        let places = if paired { finding.order..finding.order + 1 } else { finding.order..end };
+        for order in places {
+            if self.partial_of(pair, order, |side| !side.is_result()).is_some() {
+                break;
+            }
+            let found = self.factor(pair, order).or_else(|| self.odd(pair, order));
+            if let Some((slot, said)) = found {
+                self.moved(pair, finding, order, slot);
+                return Some(said);
             }
         }
-        self.unreduced(pair, finding)
+        if paired { self.unreduced(pair, finding) } else { None }
+    }
+
+    /// Returns the first slot of a paired op of which some ranks hold other replicas or shards than they should.
+    fn odd<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
+        let op = &pair.ops[order];
+        op.slots.iter().find_map(|slots| {
+            let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
+            let said = match self.remark(op, slots)? {
+                Remark::Odd(ranks) => odd(ranks),
+                Remark::Sharded(shards) => odd_shards(pair, (b.value.tensor()?, c.value.tensor()?), shards)?,
+                _ => return None,
+            };
+            Some((&*b.path, said))
+        })
     }
 
     /// Moves a finding to another op.
@@ -173,13 +196,14 @@ impl Layouts {
         let end = pair.ops.len().min(order + NEAR_BY);
         pair.ops[..end].iter().enumerate().find_map(|(place, op)| {
             op.slots.iter().find_map(|slots| {
+                let (b, c) = pair.slot(op, slots);
+                let slot = b.or(c)?;
                 let said = match self.remark(op, slots)? {
-                    Remark::Odd(ranks) => odd(ranks),
+                    Remark::Odd(ranks) if !slot.side.is_result() => odd(ranks),
                     Remark::Order(moved) => self::order(moved),
                     _ => return None,
                 };
-                let (b, c) = pair.slot(op, slots);
-                Some((place, &*b.or(c)?.path, said))
+                Some((place, &*slot.path, said))
             })
         })
     }
@@ -220,7 +244,7 @@ impl Layouts {
             let slot = if self.of_baseline { b? } else { c? };
             match self.remark(op, slots).filter(|_| wanted(slot.side))? {
                 // The term of a mean that each data-parallel rank's loss is stays one.
-                Remark::Partial(_, share) if *share > 1 && op_phase(pair, op) == Phase::Forward => None,
+                Remark::Partial(_, share) if *share > 1 && is_scalar(slot) => None,
                 Remark::Partial(ranks, share) => Some((slot, ranks.clone(), *share)),
                 _ => None,
             }
@@ -285,6 +309,10 @@ impl Layouts {
     }
 }
 
+fn is_scalar(slot: &Slot) -> bool {
+    slot.value.tensor().is_some_and(|record| record.shape.is_empty())
+}
+
 fn op_phase(pair: &PartPair, op: &OpPair) -> Phase {
     OpName::parse(pair.name(op)).phase()
 }
@@ -312,7 +340,7 @@ fn odd_shards(pair: &PartPair, (b, c): (&TensorRecord, &TensorRecord), shards: &
         shards.iter().map(|(rank, cell)| (*rank, part_error(x.view(), y.view(), cell))).collect();
     let worst = errors.iter().map(|(_, error)| *error).fold(0.0, f64::max);
     let odd: Vec<u32> = errors.iter().filter(|(_, error)| *error > APART * worst).map(|(rank, _)| *rank).collect();
-    if odd.len() == shards.len() || worst <= 0.0 {
+    if odd.len() == shards.len() || worst < LEAST {
         return None;
     }
     Some(match &*odd {

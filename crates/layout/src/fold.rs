@@ -15,6 +15,9 @@ use super::record;
 use super::remark::{Remark, Remarks};
 use super::store::{FoldedStore, Made};
 
+/// Gradients that are asked for a common factor.
+const SOME: usize = 24;
+
 /// Ranks as one.
 #[derive(Debug)]
 pub struct Folded {
@@ -90,6 +93,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
         .filter(|((place, _), _)| matches!(ops[*place].name.phase(), Phase::Backward | Phase::ParameterGradient))
         .map(|(_, job)| *job)
         .collect();
+    let terms = if terms > 1 { terms } else { common_factor(&jobs, &inferred, &backward, &stores, other) };
     if terms > 1 {
         inferred.par_iter_mut().enumerate().filter(|(job, _)| backward.contains(job)).for_each(|(job, found)| {
             share_of_mean(&jobs[job], found, terms, &stores, other);
@@ -226,6 +230,34 @@ fn mean_of(ops: &[Op], places: &HashMap<(usize, usize), usize>, inferred: &[Infe
     places.iter().filter_map(share).max().unwrap_or(1)
 }
 
+/// Returns the factor that all sharded gradients share, of which nearly all are the other run's but for it; 1 if they share none. The loss, which
+/// tells it otherwise, may not have been recorded.
+fn common_factor(
+    jobs: &[Job],
+    inferred: &[Inferred],
+    backward: &HashSet<usize>,
+    stores: &[Arc<dyn TensorStore>],
+    other: &Rank,
+) -> u32 {
+    let off = |job: &&usize| {
+        let found = &inferred[**job];
+        !found.layout.is_whole() && found.distance.is_some_and(f64::is_finite)
+    };
+    let mut sharded: Vec<usize> = backward.iter().filter(off).copied().collect();
+    sharded.sort_unstable();
+    let ranks = u32::try_from(stores.len()).unwrap_or(1);
+    let fits = |terms: u32| {
+        let one = |&&job: &&usize| {
+            let mut found = inferred[job].clone();
+            share_of_mean(&jobs[job], &mut found, terms, stores, other);
+            found.of_term
+        };
+        let fit = sharded.iter().take(SOME).filter(one).count();
+        fit >= 3 && fit * 5 >= sharded.len().min(SOME) * 4
+    };
+    (2..=ranks).filter(|terms| ranks.is_multiple_of(*terms)).find(|&terms| fits(terms)).unwrap_or(1)
+}
+
 /// Takes the gradients of a term of a mean for what they are of the mean: each rank's are those of its own loss, and `terms` times as large.
 fn share_of_mean(job: &Job, found: &mut Inferred, terms: u32, stores: &[Arc<dyn TensorStore>], other: &Rank) {
     if found.layout.is_whole() {
@@ -256,10 +288,7 @@ fn value(number: usize, job: &Job, found: &Inferred, stores: &[Arc<dyn TensorSto
     if let [(_, record)] = *picked && found.layout.is_whole() {
         let mut record = TensorRecord::clone(record);
         record.data = record.data.and(name());
-        if record.placement.take().is_some() {
-            // Autograd tracks the distributed tensor, not the local one.
-            record.requires_grad = None;
-        }
+        (record.placement, record.requires_grad) = (None, None);
         return (record, made);
     }
     let records: Vec<&TensorRecord> = picked.iter().map(|(_, record)| &**record).collect();

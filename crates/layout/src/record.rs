@@ -12,10 +12,8 @@ pub(crate) fn fold(layout: &Layout, pieces: &[&TensorRecord]) -> TensorRecord {
     let mut folded = pieces[0].clone();
     (folded.data, folded.checksum, folded.places, folded.sketch, folded.counts) = (None, None, None, None, None);
     let metadata = &mut *folded;
-    if pieces.iter().any(|piece| piece.placement.is_some()) {
-        // Autograd tracks the distributed tensor, not the local one.
-        metadata.requires_grad = None;
-    }
+    // Autograd tracks distributed tensors, not the local ones in them.
+    metadata.requires_grad = None;
     (metadata.strides, metadata.placement, metadata.shape) = (None, None, shape.into());
     folded.sum_error = pieces.iter().filter_map(|piece| piece.sum_error).reduce(f64::max);
     let partition = layout.partition();
