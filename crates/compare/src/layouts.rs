@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::CompareError;
 use super::collect::load;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, Slot, SlotSide, TensorRecord};
-use probe_judge::{Cause, Finding};
+use probe_judge::{Cause, Finding, OpJudgement, PartJudgement, Verdict};
 use probe_layout::{Cell, Folded, Remark, Remarks, fold, part_error};
 use probe_measure as measure;
 use probe_pair::{Many, OpPair, Paired, Pairing, PartMatch, PartPair, value_key};
@@ -19,7 +19,10 @@ const WHOLE: f64 = 0.005;
 const ALONG: f64 = 0.99;
 
 /// Ops behind the one at fault among which what it made is looked for.
-const NEAR_BY: usize = 12;
+const NEAR_BY: usize = 64;
+
+/// Ops behind the one at fault that may read what it made.
+const READERS: usize = 12;
 
 /// Least error of a shard that is more than rounding in binary32.
 const LEAST: f64 = 1e-5;
@@ -51,8 +54,10 @@ pub(super) fn read(
     let numbers = |keys: &[PartKey]| keys.iter().map(|key| key.rank.number()).collect();
     match &part.many {
         None => {
-            let (b, c) =
-                rayon::join(|| baseline.reader.read(&part.baseline), || candidate.reader.read(&part.candidate));
+            let (b, c) = rayon::join(
+                || baseline.reader.read(&part.baseline),
+                || candidate.reader.read(&part.candidate),
+            );
             Ok((b?, c?, Layouts::default()))
         }
         Some(Many::Candidate(keys)) => {
@@ -84,7 +89,8 @@ pub(super) fn missing_ranks(pairing: &Pairing, b: &Dump, c: &Dump) -> Vec<(Strin
             .take(16)
             .collect();
         let place = format!("step {} of the {side}", part.baseline.step);
-        let lacking = format!("ranks {} of {world} are missing: global values need all ranks", missing.join(", "));
+        let lacking =
+            format!("ranks {} of {world} are missing: global values need all ranks", missing.join(", "));
         (!missing.is_empty()).then_some((place, lacking))
     };
     pairing.matches.iter().filter_map(of).collect()
@@ -116,26 +122,31 @@ impl Layouts {
     }
 
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.
-    pub(super) fn explain(&self, pair: &PartPair, findings: &mut Vec<Finding>) {
+    pub(super) fn explain(&self, pair: &PartPair, judged: &mut PartJudgement) {
         if self.ranks.is_empty() {
             return;
         }
-        findings.retain(|finding| !self.is_of_layout(pair, finding));
+        let PartJudgement { ops, findings, .. } = judged;
+        findings.retain(|finding| !self.is_of_layout(pair, finding, ops));
         for finding in findings {
             if let Some(said) = self.explanation(pair, finding) {
-                finding.reason = if finding.reason.is_empty() { said } else { format!("{said}; {}", finding.reason) };
+                finding.reason =
+                    if finding.reason.is_empty() { said } else { format!("{said}; {}", finding.reason) };
             }
         }
     }
 
     /// Returns true for a call of the run on many ranks alone after which nothing differs: it splits, joins or scales what ranks exchange.
-    fn is_of_layout(&self, pair: &PartPair, finding: &Finding) -> bool {
+    fn is_of_layout(&self, pair: &PartPair, finding: &Finding, judged: &[OpJudgement]) -> bool {
         let alone = pair.ops.get(finding.order).is_some_and(|op| match op.ops {
             Paired::CandidateOnly(_) => !self.of_baseline,
             Paired::BaselineOnly(_) => self.of_baseline,
             Paired::Both(..) => false,
         });
-        alone && finding.cause == Cause::Structure && finding.followers == 0
+        let follows = |op: &&OpJudgement| op.follows.is_some_and(|at| at.place() == finding.order);
+        let differs =
+            |op: &OpJudgement| matches!(op.verdict, Verdict::Differs | Verdict::NonFinite | Verdict::Shape);
+        alone && finding.cause == Cause::Structure && !judged.iter().filter(follows).any(differs)
     }
 
     fn explanation(&self, pair: &PartPair, finding: &mut Finding) -> Option<String> {
@@ -143,12 +154,12 @@ impl Layouts {
             self.moved(pair, finding, order, slot);
             return Some(said);
         }
+        // What the op passes on shows more than its own result, which may be partial.
         let end = pair.ops.len().min(finding.order + NEAR_BY);
-        // An op without partner shows nothing; what reads its results does.
-        let paired = matches!(pair.ops[finding.order].ops, Paired::Both(..));
-        let places = if paired { finding.order..finding.order + 1 } else { finding.order..end };
-        for order in places {
-            if self.partial_of(pair, order, |side| !side.is_result()).is_some() {
+        for order in finding.order..end {
+            // A call of this run alone may read terms to add them up.
+            let paired = matches!(pair.ops[order].ops, Paired::Both(..));
+            if paired && self.partial_of(pair, order, |side| !side.is_result()).is_some() {
                 break;
             }
             let found = self.factor(pair, order).or_else(|| self.odd(pair, order));
@@ -157,7 +168,9 @@ impl Layouts {
                 return Some(said);
             }
         }
-        if paired { self.unreduced(pair, finding) } else { None }
+        matches!(pair.ops[finding.order].ops, Paired::Both(..))
+            .then(|| self.unreduced(pair, finding))
+            .flatten()
     }
 
     /// Returns the first slot of a paired op of which some ranks hold other replicas or shards than they should.
@@ -193,7 +206,7 @@ impl Layouts {
     /// Returns the first value up to an op, or among the few behind it that read what it made, of which ranks hold other shards or replicas than
     /// they should.
     fn misplaced<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(usize, &'p str, String)> {
-        let end = pair.ops.len().min(order + NEAR_BY);
+        let end = pair.ops.len().min(order + READERS);
         pair.ops[..end].iter().enumerate().find_map(|(place, op)| {
             op.slots.iter().find_map(|slots| {
                 let (b, c) = pair.slot(op, slots);
@@ -224,11 +237,13 @@ impl Layouts {
         let ratio = ratio(pair, b.value.tensor()?, c.value.tensor()?)?;
         let ratio = if self.of_baseline { 1.0 / ratio } else { ratio };
         let world = self.ranks.len() as f64;
-        let whole = |value: f64| value > 1.5 && value <= world + 0.5 && (value / value.round() - 1.0).abs() < WHOLE;
+        let whole =
+            |value: f64| value > 1.5 && value <= world + 0.5 && (value / value.round() - 1.0).abs() < WHOLE;
         if whole(ratio) {
             return Some(format!("reduced twice, or a sum where a mean is due: {ratio:.3} times"));
         }
-        whole(1.0 / ratio).then(|| format!("averaged where a sum is due, or a term is missing: {ratio:.3} times"))
+        whole(1.0 / ratio)
+            .then(|| format!("averaged where a sum is due, or a term is missing: {ratio:.3} times"))
     }
 
     /// Returns slot and remark of a value of an op that is still partial.
@@ -260,8 +275,10 @@ impl Layouts {
         let made = (0..=finding.order).rev().find_map(|order| {
             let (slot, ranks, share) = self.partial_of(pair, order, SlotSide::is_result)?;
             let own = value_key(slot.value.tensor()?);
-            let fits = if key.is_some() { own == key } else { own.is_none_or(|own| !reduced.contains_key(&own)) };
-            (fits && (key.is_some() || op_phase(pair, &pair.ops[order]) == phase)).then_some((order, slot, ranks, share))
+            let fits =
+                if key.is_some() { own == key } else { own.is_none_or(|own| !reduced.contains_key(&own)) };
+            (fits && (key.is_some() || op_phase(pair, &pair.ops[order]) == phase))
+                .then_some((order, slot, ranks, share))
         });
         let (order, slot, ranks, share) = match (made, read) {
             (Some(made), _) => made,
@@ -300,7 +317,9 @@ impl Layouts {
         let over = group.map_or_else(|| in_words(ranks), |(name, _)| name.clone());
         let name = OpName::parse(op);
         let subject = match (name.phase(), name.module_path(), slot.path.strip_prefix("grad.")) {
-            (Phase::ParameterGradient, Some(module), Some(parameter)) => format!("gradient of {module}.{parameter}"),
+            (Phase::ParameterGradient, Some(module), Some(parameter)) => {
+                format!("gradient of {module}.{parameter}")
+            }
             (Phase::Backward | Phase::ParameterGradient, ..) => format!("gradient {}", slot.path),
             _ => slot.path.to_string(),
         };
@@ -325,12 +344,17 @@ fn odd(ranks: &[u32]) -> String {
 }
 
 fn order(moved: &[(u32, usize, usize)]) -> String {
-    let one = |(rank, held, due): &(u32, usize, usize)| format!("rank {rank} holds shard {held}, expected {due}");
+    let one =
+        |(rank, held, due): &(u32, usize, usize)| format!("rank {rank} holds shard {held}, expected {due}");
     format!("{} (as in the other values)", moved.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
 /// Says whose shards differ, if those of other ranks agree.
-fn odd_shards(pair: &PartPair, (b, c): (&TensorRecord, &TensorRecord), shards: &[(u32, Cell)]) -> Option<String> {
+fn odd_shards(
+    pair: &PartPair,
+    (b, c): (&TensorRecord, &TensorRecord),
+    shards: &[(u32, Cell)],
+) -> Option<String> {
     let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
     let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
     if x.view().storage().is_empty() || y.view().storage().is_empty() {
@@ -339,7 +363,8 @@ fn odd_shards(pair: &PartPair, (b, c): (&TensorRecord, &TensorRecord), shards: &
     let errors: Vec<(u32, f64)> =
         shards.iter().map(|(rank, cell)| (*rank, part_error(x.view(), y.view(), cell))).collect();
     let worst = errors.iter().map(|(_, error)| *error).fold(0.0, f64::max);
-    let odd: Vec<u32> = errors.iter().filter(|(_, error)| *error > APART * worst).map(|(rank, _)| *rank).collect();
+    let odd: Vec<u32> =
+        errors.iter().filter(|(_, error)| *error > APART * worst).map(|(rank, _)| *rank).collect();
     if odd.len() == shards.len() || worst < LEAST {
         return None;
     }

@@ -294,7 +294,7 @@ impl Parts<'_> {
                 let (judged, next) = judge_part(&part.pair, &part.evidence, known, history);
                 part.judged = PartJudgement { reference, ..judged };
                 part.judged.counts.bytes = part.bytes;
-                part.layouts.explain(&part.pair, &mut part.judged.findings);
+                part.layouts.explain(&part.pair, &mut part.judged);
                 place::complete(&part.pair, &mut part.judged.findings);
                 below.complete(&part.pair, &mut part.judged.findings);
                 part.portraits = portrait::portraits(&part.pair, &part.evidence, &part.judged.findings);

@@ -19,13 +19,16 @@ pub(crate) fn under_common_names(ranks: &mut [Rank]) -> Vec<String> {
     let none = InModule::new();
     for stem in stems {
         let of: Vec<&InModule> = calls.iter().map(|calls| calls.get(stem).unwrap_or(&none)).collect();
-        let shape = |modules: &InModule| modules.iter().map(|(module, calls)| (module.clone(), calls.len())).collect::<Vec<_>>();
+        let shape = |modules: &InModule| {
+            modules.iter().map(|(module, calls)| (module.clone(), calls.len())).collect::<Vec<_>>()
+        };
         if of.iter().all(|modules| shape(modules) == shape(of[0])) {
             continue;
         }
         let modules: BTreeSet<&String> = of.iter().flat_map(|modules| modules.keys()).collect();
         for module in modules {
-            let numbers: Vec<&[u32]> = of.iter().map(|modules| modules.get(module).map_or(&[][..], Vec::as_slice)).collect();
+            let numbers: Vec<&[u32]> =
+                of.iter().map(|modules| modules.get(module).map_or(&[][..], Vec::as_slice)).collect();
             let even = numbers.iter().all(|calls| calls.len() == numbers[0].len());
             if !even {
                 left_out.push(format!("{stem} in {module}"));
@@ -59,7 +62,9 @@ pub(crate) fn under_common_names(ranks: &mut [Rank]) -> Vec<String> {
 fn calls(rank: &Rank) -> BTreeMap<String, InModule> {
     let mut found: BTreeMap<String, InModule> = BTreeMap::new();
     for op in &rank.ops {
-        if op.name.kind() == OpKind::Api && op.name.phase() == Phase::Forward && !op.name.is_collective()
+        if op.name.kind() == OpKind::Api
+            && op.name.phase() == Phase::Forward
+            && !op.name.is_collective()
             && let Some(call) = op.name.call()
         {
             let module = op.parent.as_deref().unwrap_or("the program").to_owned();

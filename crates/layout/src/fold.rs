@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use probe_dump::{Checksum, Content, DataKey, Number, Op, Phase, Rank, Scalar, TensorRecord, TensorStore, Value};
+use probe_dump::{
+    Checksum, Content, DataKey, Number, Op, Phase, Rank, Scalar, TensorRecord, TensorStore, Value,
+};
 use probe_measure as measure;
 
 use super::calls::under_common_names;
@@ -72,8 +74,11 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
             }
             let baseline = partner.and_then(|op| tensor(op, &held.path));
             let address = |record: &Arc<TensorRecord>| Arc::as_ptr(record) as usize;
-            let key: Vec<usize> =
-                pieces.iter().flat_map(|(rank, record)| [*rank, address(record)]).chain(baseline.as_ref().map(address)).collect();
+            let key: Vec<usize> = pieces
+                .iter()
+                .flat_map(|(rank, record)| [*rank, address(record)])
+                .chain(baseline.as_ref().map(address))
+                .collect();
             let job = *known.entry(key).or_insert_with(|| {
                 jobs.push(Job { pieces, baseline });
                 jobs.len() - 1
@@ -90,17 +95,25 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
     let terms = mean_of(&ops, &places, &inferred);
     let backward: HashSet<usize> = places
         .iter()
-        .filter(|((place, _), _)| matches!(ops[*place].name.phase(), Phase::Backward | Phase::ParameterGradient))
+        .filter(|((place, _), _)| {
+            matches!(ops[*place].name.phase(), Phase::Backward | Phase::ParameterGradient)
+        })
         .map(|(_, job)| *job)
         .collect();
     let terms = if terms > 1 { terms } else { common_factor(&jobs, &inferred, &backward, &stores, other) };
     if terms > 1 {
-        inferred.par_iter_mut().enumerate().filter(|(job, _)| backward.contains(job)).for_each(|(job, found)| {
-            share_of_mean(&jobs[job], found, terms, &stores, other);
-        });
+        inferred.par_iter_mut().enumerate().filter(|(job, _)| backward.contains(job)).for_each(
+            |(job, found)| {
+                share_of_mean(&jobs[job], found, terms, &stores, other);
+            },
+        );
     }
-    let made: Vec<(TensorRecord, Option<Made>)> =
-        jobs.par_iter().zip(&inferred).enumerate().map(|(number, (job, found))| value(number, job, found, &stores)).collect();
+    let made: Vec<(TensorRecord, Option<Made>)> = jobs
+        .par_iter()
+        .zip(&inferred)
+        .enumerate()
+        .map(|(number, (job, found))| value(number, job, found, &stores))
+        .collect();
     let mut remarks = Remarks::new();
     let mut store = FoldedStore { ranks: stores, made: HashMap::new() };
     let mut records: Vec<Arc<TensorRecord>> = Vec::new();
@@ -112,7 +125,9 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
     }
     for (&(place, slot), &job) in &places {
         ops[place].slots[slot].value = Value::Tensor(Arc::clone(&records[job]));
-        if let Some(remark) = orders.get(&job).cloned().or_else(|| remark(&jobs[job], &inferred[job], &numbers)) {
+        if let Some(remark) =
+            orders.get(&job).cloned().or_else(|| remark(&jobs[job], &inferred[job], &numbers))
+        {
             remarks.insert((place, slot), remark);
         }
     }
@@ -123,7 +138,9 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
     (first.ops, first.store) = (ops, Arc::new(store));
     if let Some(function) = unequal.first() {
         let more = if unequal.len() > 1 { format!(" and {} more", unequal.len() - 1) } else { String::new() };
-        first.notes.push(format!("the ranks call {function}{more} unequally often; these calls are not compared"));
+        first
+            .notes
+            .push(format!("the ranks call {function}{more} unequally often; these calls are not compared"));
     }
     Folded { rank: first, remarks, placements }
 }
@@ -174,7 +191,8 @@ fn merged(ranks: &[Rank]) -> Vec<Op> {
 }
 
 fn explained(job: &Job, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Inferred {
-    let pieces: Vec<Held<'_>> = job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+    let pieces: Vec<Held<'_>> =
+        job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
     let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store));
     infer::infer(&pieces, baseline)
 }
@@ -191,7 +209,9 @@ fn shards(layout: &Layout) -> Vec<usize> {
 /// Puts shards that content finds in another order than nearly all other values into the order of these, so that they differ; returns
 /// remarks on them.
 fn in_common_order(jobs: &[Job], inferred: &mut [Inferred], numbers: &[u32]) -> HashMap<usize, Remark> {
-    let told = |found: &Inferred| found.by_content && !found.layout.is_whole() && found.layout.among == Among::Replicas;
+    let told = |found: &Inferred| {
+        found.by_content && !found.layout.is_whole() && found.layout.among == Among::Replicas
+    };
     let mut counts: HashMap<(Vec<usize>, Vec<usize>), usize> = HashMap::new();
     for found in inferred.iter().filter(|found| told(found)) {
         *counts.entry((found.layout.partition(), shards(&found.layout))).or_default() += 1;
@@ -199,7 +219,8 @@ fn in_common_order(jobs: &[Job], inferred: &mut [Inferred], numbers: &[u32]) -> 
     let mut remarks = HashMap::new();
     for (number, found) in inferred.iter_mut().enumerate().filter(|(_, found)| told(found)) {
         let (partition, order) = (found.layout.partition(), shards(&found.layout));
-        let Some(((_, usual), &most)) = counts.iter().filter(|((of, _), _)| *of == partition).max_by_key(|(_, count)| **count)
+        let Some(((_, usual), &most)) =
+            counts.iter().filter(|((of, _), _)| *of == partition).max_by_key(|(_, count)| **count)
         else {
             continue;
         };
@@ -207,8 +228,12 @@ fn in_common_order(jobs: &[Job], inferred: &mut [Inferred], numbers: &[u32]) -> 
         if *usual == order || own * 4 > most {
             continue;
         }
-        let cell_of = |shard: usize| order.iter().position(|&of| of == shard).map(|place| found.layout.cells[place].clone());
-        let Some(cells) = usual.iter().map(|&shard| cell_of(shard)).collect::<Option<Vec<_>>>() else { continue };
+        let cell_of = |shard: usize| {
+            order.iter().position(|&of| of == shard).map(|place| found.layout.cells[place].clone())
+        };
+        let Some(cells) = usual.iter().map(|&shard| cell_of(shard)).collect::<Option<Vec<_>>>() else {
+            continue;
+        };
         let rank = |place: usize| numbers[jobs[number].pieces[place].0];
         let moved = (0..order.len()).filter(|&place| order[place] != usual[place]);
         let moved = moved.map(|place| (rank(place), order[place], usual[place])).collect();
@@ -263,7 +288,8 @@ fn share_of_mean(job: &Job, found: &mut Inferred, terms: u32, stores: &[Arc<dyn 
     if found.layout.is_whole() {
         return;
     }
-    let pieces: Vec<Held<'_>> = job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+    let pieces: Vec<Held<'_>> =
+        job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
     let Some(baseline) = job.baseline.as_ref().map(|record| (&**record, &*other.store)) else { return };
     let partition = found.layout.partition();
     let each = u32::try_from(partition.iter().filter(|&&first| first == partition[0]).count()).unwrap_or(1);
@@ -279,13 +305,21 @@ fn share_of_mean(job: &Job, found: &mut Inferred, terms: u32, stores: &[Arc<dyn 
 }
 
 /// Returns the record of a global value, and where its pieces are.
-fn value(number: usize, job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStore>]) -> (TensorRecord, Option<Made>) {
-    let picked: Vec<&(usize, Arc<TensorRecord>)> = found.picks.iter().map(|&pick| &job.pieces[pick]).collect();
+fn value(
+    number: usize,
+    job: &Job,
+    found: &Inferred,
+    stores: &[Arc<dyn TensorStore>],
+) -> (TensorRecord, Option<Made>) {
+    let picked: Vec<&(usize, Arc<TensorRecord>)> =
+        found.picks.iter().map(|&pick| &job.pieces[pick]).collect();
     let keys = picked.iter().map(|(rank, record)| Some((*rank, record.data.as_deref()?.into())));
     let pieces: Option<Vec<(usize, Box<str>)>> = keys.collect();
     let made = pieces.map(|pieces| Made { layout: found.layout.clone(), pieces });
     let name = || Some(DataKey::from(&*format!("value {number} of all ranks")));
-    if let [(_, record)] = *picked && found.layout.is_whole() {
+    if let [(_, record)] = *picked
+        && found.layout.is_whole()
+    {
         let mut record = TensorRecord::clone(record);
         record.data = record.data.and(name());
         (record.placement, record.requires_grad) = (None, None);
@@ -317,7 +351,11 @@ fn remark(job: &Job, found: &Inferred, numbers: &[u32]) -> Option<Remark> {
     let ranks: Vec<u32> = found.picks.iter().map(rank).collect();
     match found.layout.among {
         Among::Sum(_) if found.of_term => None,
-        Among::Sum(share) => Some(Remark::Partial(ranks, share)),
+        Among::Sum(share) => {
+            let partition = found.layout.partition();
+            let terms = ranks.iter().zip(&partition).filter(|(_, first)| **first == partition[0]);
+            Some(Remark::Partial(terms.map(|(rank, _)| *rank).collect(), share))
+        }
         Among::Replicas if !found.layout.is_whole() => {
             Some(Remark::Sharded(ranks.into_iter().zip(found.layout.cells.iter().cloned()).collect()))
         }
@@ -329,7 +367,8 @@ fn remark(job: &Job, found: &Inferred, numbers: &[u32]) -> Option<Remark> {
 /// values.
 fn whole_sizes(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remarks) {
     for (place, op) in ops.iter_mut().enumerate() {
-        let sharded = (0..op.slots.len()).any(|slot| matches!(remarks.get(&(place, slot)), Some(Remark::Sharded(_))));
+        let sharded =
+            (0..op.slots.len()).any(|slot| matches!(remarks.get(&(place, slot)), Some(Remark::Sharded(_))));
         let Some(partner) = others.get(op.name.as_str()).filter(|_| sharded) else { continue };
         for slot in &mut op.slots {
             let Value::Scalar(Scalar::Number(Number::Int(local))) = slot.value else { continue };

@@ -19,6 +19,9 @@ pub(crate) const NEARER: f64 = 0.3;
 /// over some layers, far below the distance of two different parts (1.4 for independent ones).
 const NEAR: f64 = 0.05;
 
+/// The same where statistics only bound the distance from below: a bound this small says nothing.
+const NEAR_STATISTICS: f64 = 1e-3;
+
 /// Most cells that are told apart by content.
 const MOST_CELLS: usize = 256;
 
@@ -82,7 +85,14 @@ impl<'a> Value<'a> {
     fn alone(&self) -> Inferred {
         let shape = sizes(self.pieces[0].0);
         let layout = Layout::same(&shape, 1, Among::Replicas);
-        Inferred { layout, picks: vec![0], odd: Vec::new(), distance: None, by_content: false, of_term: false }
+        Inferred {
+            layout,
+            picks: vec![0],
+            odd: Vec::new(),
+            distance: None,
+            by_content: false,
+            of_term: false,
+        }
     }
 
     /// Explains pieces that have the shape of the whole: replicas, or terms of a sum.
@@ -100,15 +110,18 @@ impl<'a> Value<'a> {
             return whole(vec![0], Among::Replicas, Vec::new(), None);
         }
         let first: Vec<usize> = classes.iter().map(|class| class[0]).collect();
-        let alone: Vec<f64> =
-            first.iter().map(|&pick| self.distance(&Layout::same(shape, 1, Among::Replicas), &[pick])).collect();
+        let alone: Vec<f64> = first
+            .iter()
+            .map(|&pick| self.distance(&Layout::same(shape, 1, Among::Replicas), &[pick]))
+            .collect();
         let nearest = alone.iter().copied().fold(f64::INFINITY, f64::min);
+        let near = if self.is_measured() { NEAR } else { NEAR_STATISTICS };
         let floats = self.pieces[0].0.dtype.known().is_some_and(|dtype| dtype.is_float());
         let even = classes.iter().all(|class| class.len() == classes[0].len());
         if floats && even {
             let count = u32::try_from(first.len()).unwrap_or(1);
             // Replicas that have drifted are near their mean too. A loss is one number, and near that of other ranks.
-            let terms = shape.is_empty() || nearest > NEAR;
+            let terms = shape.is_empty() || nearest > near;
             let shares = (1..=count).filter(|share| count.is_multiple_of(*share) && (*share == 1 || terms));
             let sums = shares.map(|share| {
                 let layout = Layout::same(shape, first.len(), Among::Sum(share));
@@ -123,17 +136,22 @@ impl<'a> Value<'a> {
         // The candidate is wrong where any of its replicas is.
         let worst = (0..first.len()).max_by(|&a, &b| alone[a].total_cmp(&alone[b])).unwrap_or(0);
         let odd: Vec<usize> = (0..first.len())
-            .filter(|&class| alone[class] > nearest.max(1e-12) / NEARER && nearest < NEAR)
+            .filter(|&class| alone[class] > nearest.max(1e-12) / NEARER && nearest < near)
             .flat_map(|class| classes[class].clone())
             .collect();
         whole(vec![first[worst]], Among::Replicas, odd, Some(alone[worst]))
     }
 
+    /// Returns true if distances are measured, and not only bounded by statistics.
+    fn is_measured(&self) -> bool {
+        let sketched = |(record, _): &Held<'_>| record.sketch.is_some();
+        self.data.is_some() || self.pieces.iter().chain(&self.baseline).all(sketched)
+    }
+
     /// Returns the least distance of one piece: by all that is known, or by the mean alone if that is all that is known of a sum.
     fn mean_only(&self, alone: &[f64], first: &[usize], shape: &[usize]) -> f64 {
         let least = |distances: &[f64]| distances.iter().copied().fold(f64::INFINITY, f64::min);
-        let sketched = self.pieces.iter().all(|(record, _)| record.sketch.is_some());
-        if self.data.is_some() || sketched {
+        if self.is_measured() {
             return least(alone);
         }
         let count = shape.iter().product::<usize>() as f64;
@@ -147,11 +165,15 @@ impl<'a> Value<'a> {
 
     /// Explains pieces that are smaller than the whole in some dimensions.
     fn sharded(&self, shape: &[usize], locals: &[Vec<usize>]) -> Option<Inferred> {
-        if locals.iter().any(|local| local.iter().zip(shape).any(|(local, whole)| *local == 0 || local > whole)) {
+        if locals
+            .iter()
+            .any(|local| local.iter().zip(shape).any(|(local, whole)| *local == 0 || local > whole))
+        {
             return None;
         }
-        let splits: Vec<usize> =
-            (0..shape.len()).filter(|&dimension| locals.iter().any(|local| local[dimension] != shape[dimension])).collect();
+        let splits: Vec<usize> = (0..shape.len())
+            .filter(|&dimension| locals.iter().any(|local| local[dimension] != shape[dimension]))
+            .collect();
         if locals.iter().any(|local| *local != locals[0]) {
             return self.uneven(shape, locals, &splits);
         }
@@ -183,7 +205,9 @@ impl<'a> Value<'a> {
         let classes = classes(self.pieces);
         let class_of = |rank: usize| classes.iter().position(|class| class.contains(&rank));
         let replicas = |of: &dyn Fn(usize) -> usize| {
-            (0..ranks).all(|rank| (0..ranks).all(|other| of(rank) != of(other) || class_of(rank) == class_of(other)))
+            (0..ranks).all(|rank| {
+                (0..ranks).all(|other| of(rank) != of(other) || class_of(rank) == class_of(other))
+            })
         };
         let mut orders: Vec<(Vec<usize>, bool)> = Vec::new();
         if let Some(order) = self.by_content(cells)
@@ -202,9 +226,17 @@ impl<'a> Value<'a> {
         orders.extend(plain.into_iter().map(|order| (order, false)));
         let mut found = Vec::new();
         for (order, by_content) in orders {
-            let amongs = if each > 1 { vec![Among::Replicas, Among::Sum(1), Among::Sum(u32::try_from(each).unwrap_or(1))] } else { vec![Among::Replicas] };
+            let amongs = if each > 1 {
+                vec![Among::Replicas, Among::Sum(1), Among::Sum(u32::try_from(each).unwrap_or(1))]
+            } else {
+                vec![Among::Replicas]
+            };
             for among in amongs {
-                let layout = Layout { shape: shape.into(), cells: order.iter().map(|&cell| cells[cell].clone()).collect(), among };
+                let layout = Layout {
+                    shape: shape.into(),
+                    cells: order.iter().map(|&cell| cells[cell].clone()).collect(),
+                    among,
+                };
                 let picks: Vec<usize> = (0..ranks).collect();
                 let distance = self.baseline.map(|_| self.distance(&layout, &picks));
                 found.push(Inferred { layout, picks, odd: Vec::new(), distance, by_content, of_term: false });
@@ -218,7 +250,8 @@ impl<'a> Value<'a> {
         let (pieces, baseline) = self.data.as_ref().filter(|_| cells.len() <= MOST_CELLS)?;
         let whole = baseline.view();
         let nearest = |piece: &TensorData| {
-            let distances: Vec<f64> = cells.iter().map(|cell| part_distance(whole, cell, piece.view())).collect();
+            let distances: Vec<f64> =
+                cells.iter().map(|cell| part_distance(whole, cell, piece.view())).collect();
             let best = (0..cells.len()).min_by(|&a, &b| distances[a].total_cmp(&distances[b]))?;
             let second = (0..cells.len()).filter(|&cell| cell != best).map(|cell| distances[cell]);
             (distances[best] < second.fold(f64::INFINITY, f64::min) * 0.5).then_some(best)
@@ -276,13 +309,8 @@ pub(crate) fn distance(pieces: &[Held<'_>], baseline: Held<'_>, explanation: &In
 /// Returns the relative error of the part of `candidate` that a cell is, of a cell of several ranges that of the first; both tensors are whole.
 pub fn part_error(baseline: TensorRef<'_>, candidate: TensorRef<'_>, cell: &Cell) -> f64 {
     let Some((offset, sizes)) = first_part(candidate, cell) else { return f64::INFINITY };
-    let part = TensorRef::strided(
-        candidate.storage(),
-        candidate.dtype(),
-        &sizes,
-        candidate.strides(),
-        offset,
-    );
+    let part =
+        TensorRef::strided(candidate.storage(), candidate.dtype(), &sizes, candidate.strides(), offset);
     part.map_or(f64::INFINITY, |part| part_distance(baseline, cell, part))
 }
 
@@ -330,7 +358,9 @@ fn tiles(shape: &[usize], local: &[usize], splits: &[usize], zigzag: bool) -> Op
         }
         cells = cells
             .iter()
-            .flat_map(|cell| (0..count).map(|index| cell.clone().with(dimension, ranges(index))).collect::<Vec<_>>())
+            .flat_map(|cell| {
+                (0..count).map(|index| cell.clone().with(dimension, ranges(index))).collect::<Vec<_>>()
+            })
             .collect();
     }
     Some(cells)

@@ -28,8 +28,12 @@ pub(crate) fn view(layout: &Layout, pieces: Vec<TensorData>) -> Result<TensorDat
         .and_then(|count| count.checked_mul(dtype.size()))
         .ok_or_else(|| LayoutError::Overflow(layout.shape.to_vec()))?;
     let cells = layout.cells.iter().cloned();
-    let pieces =
-        Pieces { dtype, shape: layout.shape.clone(), pieces: pieces.into_iter().zip(cells).collect(), among: layout.among };
+    let pieces = Pieces {
+        dtype,
+        shape: layout.shape.clone(),
+        pieces: pieces.into_iter().zip(cells).collect(),
+        among: layout.among,
+    };
     let fault = pieces.fault();
     if count <= SMALL && fault.is_none() {
         let mut bytes = vec![0; count];
@@ -114,7 +118,8 @@ impl Pieces {
                 match &mut sums {
                     None => out[(from - column) * size..(to - column) * size].copy_from_slice(&bytes),
                     Some(sums) => {
-                        for (sum, value) in sums[from - column..].iter_mut().zip(numbers(self.dtype, &bytes)) {
+                        for (sum, value) in sums[from - column..].iter_mut().zip(numbers(self.dtype, &bytes))
+                        {
                             *sum += value;
                         }
                     }

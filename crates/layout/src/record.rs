@@ -8,17 +8,27 @@ use super::layout::{Among, Layout};
 
 /// Returns the record of the global value whose pieces have the records `pieces`. It has no data.
 pub(crate) fn fold(layout: &Layout, pieces: &[&TensorRecord]) -> TensorRecord {
+    if let [piece] = pieces
+        && layout.is_whole()
+    {
+        return TensorRecord { data: None, ..(*piece).clone() };
+    }
     let shape: Vec<u64> = layout.shape.iter().map(|&size| size as u64).collect();
     let mut folded = pieces[0].clone();
-    (folded.data, folded.checksum, folded.places, folded.sketch, folded.counts) = (None, None, None, None, None);
+    (folded.data, folded.checksum, folded.places, folded.sketch, folded.counts) =
+        (None, None, None, None, None);
     let metadata = &mut *folded;
     // Autograd tracks distributed tensors, not the local ones in them.
     metadata.requires_grad = None;
     (metadata.strides, metadata.placement, metadata.shape) = (None, None, shape.into());
     folded.sum_error = pieces.iter().filter_map(|piece| piece.sum_error).reduce(f64::max);
     let partition = layout.partition();
-    let firsts: Vec<&TensorRecord> =
-        pieces.iter().enumerate().filter(|(place, _)| partition[*place] == *place).map(|(_, piece)| *piece).collect();
+    let firsts: Vec<&TensorRecord> = pieces
+        .iter()
+        .enumerate()
+        .filter(|(place, _)| partition[*place] == *place)
+        .map(|(_, piece)| *piece)
+        .collect();
     match layout.among {
         // Shards of a multiple of the value.
         Among::Sum(share) if firsts.len() == pieces.len() => {
@@ -53,8 +63,10 @@ fn joined(pieces: &[&TensorRecord]) -> RecordedStatistics {
         found
     };
     let elements: f64 = pieces.iter().map(|piece| piece.len() as f64).sum();
-    let mean: Option<f64> = pieces.iter().map(|piece| Some(piece.statistics.mean()? * piece.len() as f64)).sum();
-    let square: Option<f64> = pieces.iter().map(|piece| piece.statistics.norm().map(|norm| norm * norm)).sum();
+    let mean: Option<f64> =
+        pieces.iter().map(|piece| Some(piece.statistics.mean()? * piece.len() as f64)).sum();
+    let square: Option<f64> =
+        pieces.iter().map(|piece| piece.statistics.norm().map(|norm| norm * norm)).sum();
     RecordedStatistics {
         max: all(&|piece| piece.statistics.max(), |a, b| a > b),
         min: all(&|piece| piece.statistics.min(), |a, b| a < b),

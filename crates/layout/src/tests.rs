@@ -104,9 +104,18 @@ fn shards_of_any_cut_make_the_whole() {
         // Zigzag, as context parallelism splits a sequence.
         vec![cut(&whole, &[0..3, 9..12], all.clone()), cut(&whole, &[3..6, 6..9], all.clone())],
         // Uneven.
-        vec![cut(&whole, &[0..5], all.clone()), cut(&whole, &[5..10], all.clone()), cut(&whole, &[10..12], all.clone())],
+        vec![
+            cut(&whole, &[0..5], all.clone()),
+            cut(&whole, &[5..10], all.clone()),
+            cut(&whole, &[10..12], all.clone()),
+        ],
         // Two dimensions, of which the first varies fastest.
-        vec![cut(&whole, &[0..6], 0..5), cut(&whole, &[6..12], 0..5), cut(&whole, &[0..6], 5..10), cut(&whole, &[6..12], 5..10)],
+        vec![
+            cut(&whole, &[0..6], 0..5),
+            cut(&whole, &[6..12], 0..5),
+            cut(&whole, &[0..6], 5..10),
+            cut(&whole, &[6..12], 5..10),
+        ],
     ];
     for pieces in cuts {
         let (values, remark) = folded(&whole, pieces);
@@ -160,5 +169,8 @@ fn statistics_of_shards_are_those_of_the_whole() {
     let (made, due) = [&made, &other].map(|rank| rank.ops[0].slots[0].value.tensor().unwrap().clone()).into();
     let (a, b) = (made.statistics.get(), due.statistics.get());
     assert_eq!((a.max, a.min, &made.counts), (b.max, b.min, &due.counts));
-    assert!((a.mean.unwrap() - b.mean.unwrap()).abs() < 1e-12 && (a.norm.unwrap() - b.norm.unwrap()).abs() < 1e-12);
+    assert!(
+        (a.mean.unwrap() - b.mean.unwrap()).abs() < 1e-12
+            && (a.norm.unwrap() - b.norm.unwrap()).abs() < 1e-12
+    );
 }

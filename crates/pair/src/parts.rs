@@ -56,7 +56,12 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
             "step {} {} of the baseline is compared with step {} {} of the candidate, the only part of each",
             only_b.step, only_b.rank, only_c.step, only_c.rank
         ));
-        pairing.matches.push(PartMatch { baseline: only_b.clone(), candidate: only_c.clone(), since: None, many: None });
+        pairing.matches.push(PartMatch {
+            baseline: only_b.clone(),
+            candidate: only_c.clone(),
+            since: None,
+            many: None,
+        });
         return pairing;
     }
     if let [one, many] = [worlds(&b), worlds(&c)].map(|ranks| ranks.len())
