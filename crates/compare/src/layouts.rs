@@ -128,8 +128,8 @@ impl Layouts {
         }
         let PartJudgement { ops, findings, .. } = judged;
         findings.retain(|finding| !self.is_of_layout(pair, finding, ops));
-        for finding in findings {
-            if let Some(said) = self.explanation(pair, finding) {
+        for (place, finding) in findings.iter_mut().enumerate() {
+            if let Some(said) = self.explanation(pair, finding, place == 0) {
                 finding.reason =
                     if finding.reason.is_empty() { said } else { format!("{said}; {}", finding.reason) };
             }
@@ -149,14 +149,14 @@ impl Layouts {
         alone && finding.cause == Cause::Structure && !judged.iter().filter(follows).any(differs)
     }
 
-    fn explanation(&self, pair: &PartPair, finding: &mut Finding) -> Option<String> {
+    fn explanation(&self, pair: &PartPair, finding: &mut Finding, is_first: bool) -> Option<String> {
         if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
             self.moved(pair, finding, order, slot);
             return Some(said);
         }
         // What the op passes on shows more than its own result, which may be partial.
         let end = pair.ops.len().min(finding.order + NEAR_BY);
-        for order in finding.order..end {
+        for order in first_inside(pair, finding.order)..end {
             // A call of this run alone may read terms to add them up.
             let paired = matches!(pair.ops[order].ops, Paired::Both(..));
             if paired && self.partial_of(pair, order, |side| !side.is_result()).is_some() {
@@ -169,7 +169,7 @@ impl Layouts {
             }
         }
         matches!(pair.ops[finding.order].ops, Paired::Both(..))
-            .then(|| self.unreduced(pair, finding))
+            .then(|| self.unreduced(pair, finding, is_first))
             .flatten()
     }
 
@@ -267,10 +267,14 @@ impl Layouts {
     }
 
     /// Finds the partial value that an op at fault reads, or that is the nearest before it, and moves the finding to the op that made it.
-    fn unreduced(&self, pair: &PartPair, finding: &mut Finding) -> Option<String> {
+    fn unreduced(&self, pair: &PartPair, finding: &mut Finding, is_first: bool) -> Option<String> {
         let phase = OpName::parse(&finding.op).phase();
         let read = self.partial_of(pair, finding.order, |side| !side.is_result());
         let key = read.as_ref().and_then(|(slot, ..)| value_key(slot.value.tensor()?));
+        // What follows from another fault may come after a partial value that has nothing to do with it.
+        if key.is_none() && !is_first {
+            return None;
+        }
         let reduced = self.reduced_values(pair);
         let made = (0..=finding.order).rev().find_map(|order| {
             let (slot, ranks, share) = self.partial_of(pair, order, SlotSide::is_result)?;
@@ -326,6 +330,17 @@ impl Layouts {
         let term = if share > 1 { "its own term of a mean" } else { "a partial sum" };
         format!("{subject}: each of {} holds {term}; the all-reduce over {over} is missing", in_words(ranks))
     }
+}
+
+/// Returns the first op that ran in a module call, or the place of the op itself.
+fn first_inside(pair: &PartPair, order: usize) -> usize {
+    let name = pair.name(&pair.ops[order]);
+    let inside = |op: &OpPair| {
+        let (b, c) = pair.op(op);
+        b.or(c).is_some_and(|op| op.parent.as_deref() == Some(name))
+    };
+    let start = order.saturating_sub(NEAR_BY);
+    (start..order).find(|&place| inside(&pair.ops[place])).unwrap_or(order)
 }
 
 fn is_scalar(slot: &Slot) -> bool {

@@ -38,6 +38,76 @@ struct Job {
     baseline: Option<Arc<TensorRecord>>,
 }
 
+/// The values of all ranks, before their layouts are known.
+struct Gathered {
+    jobs: Vec<Job>,
+    /// Job of each value, by the places of op and slot.
+    places: HashMap<(usize, usize), usize>,
+}
+
+impl Gathered {
+    /// Gathers the values of `ops` from the ranks; those of which nothing can be said are taken out of `ops`.
+    fn of(ops: &mut [Op], ranks: &[Rank], others: &HashMap<&str, &Op>) -> Self {
+        let by_name: Vec<HashMap<&str, &Op>> =
+            ranks.iter().map(|rank| rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()).collect();
+        let address = |record: &Arc<TensorRecord>| Arc::as_ptr(record) as usize;
+        let mut gathered = Self { jobs: Vec::new(), places: HashMap::new() };
+        let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
+        for (place, op) in ops.iter_mut().enumerate() {
+            let partner = others.get(op.name.as_str());
+            for (slot, held) in op.slots.iter_mut().enumerate() {
+                let of = |(rank, ops): (usize, &HashMap<&str, &Op>)| {
+                    Some((rank, tensor(ops.get(op.name.as_str())?, &held.name.path)?))
+                };
+                let pieces: Vec<(usize, Arc<TensorRecord>)> =
+                    by_name.iter().enumerate().filter_map(of).collect();
+                if pieces.is_empty() || !matches!(held.value, Value::Tensor(_)) {
+                    continue;
+                }
+                if pieces.iter().any(|(_, record)| masked(record)) {
+                    held.value = Value::Unsupported;
+                    continue;
+                }
+                let baseline = partner.and_then(|op| tensor(op, &held.name.path));
+                let ranks = pieces.iter().flat_map(|(rank, record)| [*rank, address(record)]);
+                let key = ranks.chain(baseline.as_ref().map(address)).collect();
+                let job = *known.entry(key).or_insert_with(|| {
+                    gathered.jobs.push(Job { pieces, baseline });
+                    gathered.jobs.len() - 1
+                });
+                gathered.places.insert((place, slot), job);
+            }
+        }
+        gathered
+    }
+
+    /// Returns the layouts of all values, and remarks on those whose shards lie in another order.
+    fn layouts(
+        &self,
+        ops: &[Op],
+        stores: &[Arc<dyn TensorStore>],
+        other: &Rank,
+        numbers: &[u32],
+    ) -> (Vec<Inferred>, HashMap<usize, Remark>) {
+        let jobs = &self.jobs;
+        let mut inferred: Vec<Inferred> = jobs.par_iter().map(|job| explained(job, stores, other)).collect();
+        let orders = in_common_order(jobs, &mut inferred, numbers);
+        let is_gradient =
+            |place: usize| matches!(ops[place].name.phase(), Phase::Backward | Phase::ParameterGradient);
+        let gradients = self.places.iter().filter(|((place, _), _)| is_gradient(*place));
+        let gradients: HashSet<usize> = gradients.map(|(_, job)| *job).collect();
+        let terms = match mean_of(ops, &self.places, &inferred) {
+            1 => common_factor(jobs, &inferred, &gradients, stores, other),
+            terms => terms,
+        };
+        if terms > 1 {
+            let found = inferred.par_iter_mut().enumerate().filter(|(job, _)| gradients.contains(job));
+            found.for_each(|(job, found)| share_of_mean(&jobs[job], found, terms, stores, other));
+        }
+        (inferred, orders)
+    }
+}
+
 /// Folds the ranks of one step, in order of rank, into one. `other` is the run to be compared with: where layouts leave a choice, the values of
 /// its ops of the same names decide.
 ///
@@ -46,75 +116,16 @@ struct Job {
 pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
     let unequal = under_common_names(&mut ranks);
     let numbers: Vec<u32> = ranks.iter().map(|rank| rank.key.rank.number()).collect();
-    let by_name: Vec<HashMap<&str, &Op>> =
-        ranks.iter().map(|rank| rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()).collect();
     let others: HashMap<&str, &Op> = other.ops.iter().map(|op| (op.name.as_str(), op)).collect();
     let mut ops = merged(&ranks);
     // Collectives are what makes one run of many ranks; their effects are in the layouts.
     ops.retain(|op| !op.name.is_collective() || others.contains_key(op.name.as_str()));
     let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
-    let mut jobs: Vec<Job> = Vec::new();
-    let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
-    let mut places: HashMap<(usize, usize), usize> = HashMap::new();
-    let mut unsaid: Vec<(usize, usize)> = Vec::new();
-    for (place, op) in ops.iter().enumerate() {
-        let partner = others.get(op.name.as_str());
-        for (slot, held) in op.slots.iter().enumerate() {
-            let pieces: Vec<(usize, Arc<TensorRecord>)> = by_name
-                .iter()
-                .enumerate()
-                .filter_map(|(rank, ops)| Some((rank, tensor(ops.get(op.name.as_str())?, &held.path)?)))
-                .collect();
-            if pieces.is_empty() || !matches!(held.value, Value::Tensor(_)) {
-                continue;
-            }
-            if pieces.iter().any(|(_, record)| masked(record)) {
-                unsaid.push((place, slot));
-                continue;
-            }
-            let baseline = partner.and_then(|op| tensor(op, &held.path));
-            let address = |record: &Arc<TensorRecord>| Arc::as_ptr(record) as usize;
-            let key: Vec<usize> = pieces
-                .iter()
-                .flat_map(|(rank, record)| [*rank, address(record)])
-                .chain(baseline.as_ref().map(address))
-                .collect();
-            let job = *known.entry(key).or_insert_with(|| {
-                jobs.push(Job { pieces, baseline });
-                jobs.len() - 1
-            });
-            places.insert((place, slot), job);
-        }
-    }
-    drop(by_name);
-    for (place, slot) in unsaid {
-        ops[place].slots[slot].value = Value::Unsupported;
-    }
-    let mut inferred: Vec<Inferred> = jobs.par_iter().map(|job| explained(job, &stores, other)).collect();
-    let orders = in_common_order(&jobs, &mut inferred, &numbers);
-    let terms = mean_of(&ops, &places, &inferred);
-    let backward: HashSet<usize> = places
-        .iter()
-        .filter(|((place, _), _)| {
-            matches!(ops[*place].name.phase(), Phase::Backward | Phase::ParameterGradient)
-        })
-        .map(|(_, job)| *job)
-        .collect();
-    let terms = if terms > 1 { terms } else { common_factor(&jobs, &inferred, &backward, &stores, other) };
-    if terms > 1 {
-        inferred.par_iter_mut().enumerate().filter(|(job, _)| backward.contains(job)).for_each(
-            |(job, found)| {
-                share_of_mean(&jobs[job], found, terms, &stores, other);
-            },
-        );
-    }
-    let made: Vec<(TensorRecord, Option<Made>)> = jobs
-        .par_iter()
-        .zip(&inferred)
-        .enumerate()
-        .map(|(number, (job, found))| value(number, job, found, &stores))
-        .collect();
-    let mut remarks = Remarks::new();
+    let gathered = Gathered::of(&mut ops, &ranks, &others);
+    let (inferred, orders) = gathered.layouts(&ops, &stores, other, &numbers);
+    let jobs = gathered.jobs.par_iter().zip(&inferred).enumerate();
+    let made: Vec<(TensorRecord, Option<Made>)> =
+        jobs.map(|(number, (job, found))| value(number, job, found, &stores)).collect();
     let mut store = FoldedStore { ranks: stores, made: HashMap::new() };
     let mut records: Vec<Arc<TensorRecord>> = Vec::new();
     for (record, made) in made {
@@ -123,24 +134,23 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
         }
         records.push(Arc::new(record));
     }
-    for (&(place, slot), &job) in &places {
+    let mut remarks = Remarks::new();
+    for (&(place, slot), &job) in &gathered.places {
         ops[place].slots[slot].value = Value::Tensor(Arc::clone(&records[job]));
-        if let Some(remark) =
-            orders.get(&job).cloned().or_else(|| remark(&jobs[job], &inferred[job], &numbers))
-        {
-            remarks.insert((place, slot), remark);
+        let said = orders.get(&job).cloned();
+        if let Some(said) = said.or_else(|| remark(&gathered.jobs[job], &inferred[job], &numbers)) {
+            remarks.insert((place, slot), said);
         }
     }
     whole_sizes(&mut ops, &others, &remarks);
-    let records = jobs.iter().flat_map(|job| &job.pieces);
-    let placements = records.filter_map(|(_, record)| record.placement.clone()).collect();
+    let pieces = gathered.jobs.iter().flat_map(|job| &job.pieces);
+    let placements = pieces.filter_map(|(_, record)| record.placement.clone()).collect();
     let mut first = ranks.into_iter().next().expect("a step has ranks");
     (first.ops, first.store) = (ops, Arc::new(store));
     if let Some(function) = unequal.first() {
         let more = if unequal.len() > 1 { format!(" and {} more", unequal.len() - 1) } else { String::new() };
-        first
-            .notes
-            .push(format!("the ranks call {function}{more} unequally often; these calls are not compared"));
+        let note = format!("the ranks call {function}{more} unequally often; these calls are not compared");
+        first.notes.push(note);
     }
     Folded { rank: first, remarks, placements }
 }
@@ -166,15 +176,15 @@ fn merged(ranks: &[Rank]) -> Vec<Op> {
         let mut new: Vec<Vec<Op>> = vec![Vec::new(); ops.len() + 1];
         let mut at = 0;
         for op in &rank.ops {
-            match known.get(op.name.as_str()) {
-                Some(&place) => at = place,
-                None => {
-                    let mut op = op.clone();
-                    op.stack = None;
-                    op.slots.iter_mut().for_each(|slot| slot.identity = None);
-                    new[at].push(op);
-                }
+            if let Some(&place) = known.get(op.name.as_str()) {
+                at = place;
+                continue;
             }
+            // Stacks and identities are numbered by each rank.
+            let mut op = op.clone();
+            op.stack = None;
+            op.slots.iter_mut().for_each(|slot| slot.identity = None);
+            new[at].push(op);
         }
         if new.iter().all(Vec::is_empty) {
             continue;

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use probe_dump::{Checksum, TensorData, TensorRecord, TensorRef, TensorStore};
+use probe_dump::{Checksum, DType, TensorData, TensorRecord, TensorRef, TensorStore};
 use probe_measure as measure;
 
 use super::layout::{Among, Cell, Layout};
@@ -116,7 +116,7 @@ impl<'a> Value<'a> {
             .collect();
         let nearest = alone.iter().copied().fold(f64::INFINITY, f64::min);
         let near = if self.is_measured() { NEAR } else { NEAR_STATISTICS };
-        let floats = self.pieces[0].0.dtype.known().is_some_and(|dtype| dtype.is_float());
+        let floats = self.pieces[0].0.dtype.known().is_some_and(DType::is_float);
         let even = classes.iter().all(|class| class.len() == classes[0].len());
         if floats && even {
             let count = u32::try_from(first.len()).unwrap_or(1);
@@ -265,7 +265,9 @@ impl<'a> Value<'a> {
         let mut at = 0;
         let mut cells = Vec::new();
         for local in locals {
-            cells.push(Cell::whole(shape).with(dimension, [at..at + local[dimension]].into()));
+            cells.push(
+                Cell::whole(shape).with(dimension, std::iter::once(at..at + local[dimension]).collect()),
+            );
             at += local[dimension];
         }
         if at != shape[dimension] {
@@ -350,7 +352,7 @@ fn tiles(shape: &[usize], local: &[usize], splits: &[usize], zigzag: bool) -> Op
                 let other = 2 * count - 1 - index;
                 Box::new([index * half..(index + 1) * half, other * half..(other + 1) * half])
             } else {
-                Box::new([index * size..(index + 1) * size])
+                std::iter::once(index * size..(index + 1) * size).collect()
             }
         };
         if cells.len().checked_mul(count)? > MOST_CELLS {

@@ -20,7 +20,7 @@ pub struct Cell(Box<[Box<[Range<usize>]>]>);
 impl Cell {
     /// Returns the cell that is the whole of a value.
     pub fn whole(shape: &[usize]) -> Self {
-        Self(shape.iter().map(|&size| Box::from([0..size])).collect())
+        Self(shape.iter().map(|&size| std::iter::once(0..size).collect()).collect())
     }
 
     /// Returns this cell with other ranges in one dimension.

@@ -1,5 +1,6 @@
 //! A global value as a view over the pieces that ranks hold: what is asked of it is gathered when it is read.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use probe_dump::{Bytes, DType, LayoutError, TensorData};
@@ -14,7 +15,7 @@ const SMALL: usize = 1 << 20;
 struct Pieces {
     dtype: DType,
     shape: Box<[usize]>,
-    pieces: Vec<(TensorData, Cell)>,
+    held: Vec<(TensorData, Cell)>,
     among: Among,
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn view(layout: &Layout, pieces: Vec<TensorData>) -> Result<TensorDat
     let pieces = Pieces {
         dtype,
         shape: layout.shape.clone(),
-        pieces: pieces.into_iter().zip(cells).collect(),
+        held: pieces.into_iter().zip(cells).collect(),
         among: layout.among,
     };
     let fault = pieces.fault();
@@ -69,7 +70,7 @@ impl Bytes for Pieces {
     }
 
     fn fault(&self) -> Option<String> {
-        self.pieces.iter().find_map(|(piece, _)| piece.fault())
+        self.held.iter().find_map(|(piece, _)| piece.fault())
     }
 }
 
@@ -79,7 +80,7 @@ impl Pieces {
         let size = self.dtype.size();
         let mut sums = (self.among != Among::Replicas).then(|| vec![0.0_f64; out.len() / size]);
         // Later pieces are written first, so that of replicas the first remains.
-        for (piece, cell) in self.pieces.iter().rev() {
+        for (piece, cell) in self.held.iter().rev() {
             let Some(local_row) = self.local_row(cell, row) else { continue };
             self.spans(piece, cell, (local_row, column), out, sums.as_mut());
         }
@@ -105,7 +106,7 @@ impl Pieces {
     ) {
         let size = self.dtype.size();
         let end = column + out.len() / size;
-        let scalar: Box<[std::ops::Range<usize>]> = Box::from([0..1]);
+        let scalar: Box<[Range<usize>]> = std::iter::once(0..1).collect();
         let ranges = cell.dimensions().last().unwrap_or(&scalar);
         let width: usize = ranges.iter().map(ExactSizeIterator::len).sum();
         let (view, mut before) = (piece.view(), 0);

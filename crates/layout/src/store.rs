@@ -30,7 +30,7 @@ impl TensorStore for FoldedStore {
         if made.layout.is_whole() && pieces.len() == 1 {
             return Ok(pieces.swap_remove(0));
         }
-        pieces::view(&made.layout, pieces).map_err(|error| ReadError::format(key, &error.to_string()))
+        pieces::view(&made.layout, pieces).map_err(|error| ReadError::format(key, error.to_string()))
     }
 
     fn expect(&self, keys: &[&str]) {

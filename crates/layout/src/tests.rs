@@ -1,5 +1,7 @@
 //! Layouts of pieces cut from known values.
 
+#![expect(clippy::single_range_in_vec_init, reason = "a cut of several ranges may have one")]
+
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
