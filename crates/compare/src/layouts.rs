@@ -1,6 +1,6 @@
 //! A run on many ranks against one on one: reads all ranks of a part as one, and explains what is found by the layouts of the values.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 
@@ -151,7 +151,7 @@ impl Layouts {
 
     fn explanation(&self, pair: &PartPair, finding: &mut Finding, is_first: bool) -> Option<String> {
         if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
-            self.moved(pair, finding, order, slot);
+            Self::moved(pair, finding, order, slot);
             return Some(said);
         }
         // What the op passes on shows more than its own result, which may be partial.
@@ -164,7 +164,7 @@ impl Layouts {
             }
             let found = self.factor(pair, order).or_else(|| self.odd(pair, order));
             if let Some((slot, said)) = found {
-                self.moved(pair, finding, order, slot);
+                Self::moved(pair, finding, order, slot);
                 return Some(said);
             }
         }
@@ -188,7 +188,7 @@ impl Layouts {
     }
 
     /// Moves a finding to another op.
-    fn moved(&self, pair: &PartPair, finding: &mut Finding, order: usize, slot: &str) {
+    fn moved(pair: &PartPair, finding: &mut Finding, order: usize, slot: &str) {
         finding.order = order;
         pair.name(&pair.ops[order]).clone_into(&mut finding.op);
         slot.clone_into(&mut finding.slot);
@@ -279,8 +279,7 @@ impl Layouts {
         let made = (0..=finding.order).rev().find_map(|order| {
             let (slot, ranks, share) = self.partial_of(pair, order, SlotSide::is_result)?;
             let own = value_key(slot.value.tensor()?);
-            let fits =
-                if key.is_some() { own == key } else { own.is_none_or(|own| !reduced.contains_key(&own)) };
+            let fits = if key.is_some() { own == key } else { own.is_none_or(|own| !reduced.contains(&own)) };
             (fits && (key.is_some() || op_phase(pair, &pair.ops[order]) == phase))
                 .then_some((order, slot, ranks, share))
         });
@@ -296,20 +295,20 @@ impl Layouts {
             (key.is_some() && slot.value.tensor().and_then(value_key) == key).then_some((place, slot))
         });
         let (order, slot) = first.unwrap_or((order, slot));
-        self.moved(pair, finding, order, &slot.path);
+        Self::moved(pair, finding, order, &slot.path);
         Some(self.missing(&finding.op, slot, &ranks, share))
     }
 
     /// Returns the baseline's values that the run on many ranks holds whole somewhere.
-    fn reduced_values(&self, pair: &PartPair) -> BTreeMap<u64, ()> {
-        let mut whole = BTreeMap::new();
+    fn reduced_values(&self, pair: &PartPair) -> BTreeSet<u64> {
+        let mut whole = BTreeSet::new();
         for op in &pair.ops {
             for slots in op.slots.iter() {
                 let partial = matches!(self.remark(op, slots), Some(Remark::Partial(..)));
                 if let ((Some(b), Some(_)), false) = (pair.slot(op, slots), partial)
                     && let Some(key) = b.value.tensor().and_then(value_key)
                 {
-                    whole.insert(key, ());
+                    whole.insert(key);
                 }
             }
         }

@@ -109,7 +109,7 @@ fn shards_of_any_cut_make_the_whole() {
         vec![
             cut(&whole, &[0..5], all.clone()),
             cut(&whole, &[5..10], all.clone()),
-            cut(&whole, &[10..12], all.clone()),
+            cut(&whole, &[10..12], all),
         ],
         // Two dimensions, of which the first varies fastest.
         vec![
