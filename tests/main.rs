@@ -14,6 +14,7 @@ mod fused;
 mod gate;
 mod hostile_input;
 mod json_output;
+mod layouts;
 mod loose_ends;
 mod lying_stores;
 mod memory;

@@ -8,7 +8,7 @@ from typing import Any
 def facts() -> dict[str, str]:
     """Returns names and values. Facts that cannot be determined are left out: recording goes on without them."""
     found: dict[str, str] = {}
-    for collect in (_packages, _machine, _flags):
+    for collect in (_packages, _machine, _flags, _groups):
         try:
             found.update(collect())
         except Exception:  # noqa: BLE001  (a package with broken metadata is no reason to record nothing)
@@ -50,6 +50,25 @@ def _flags() -> dict[str, str]:
         "flags.mkldnn": str(torch.backends.mkldnn.enabled),  # type: ignore[attr-defined]
         "flags.default_dtype": str(torch.get_default_dtype()).removeprefix("torch."),
     }
+
+
+#: What Megatron calls its groups.
+_MEGATRON = {"TENSOR_MODEL_PARALLEL": "tp", "PIPELINE_MODEL_PARALLEL": "pp", "DATA_PARALLEL": "dp", "CONTEXT_PARALLEL": "cp", "EXPERT_MODEL_PARALLEL": "ep"}
+
+
+def _groups() -> dict[str, str]:
+    """Process groups with a name of their own, and the ranks in them: those of meshes, and of Megatron."""
+    import torch.distributed as distributed
+
+    if not distributed.is_available() or not distributed.is_initialized():
+        return {}
+    found = {}
+    for group, ranks in distributed.distributed_c10d._world.pg_group_ranks.items():
+        described = getattr(group, "group_desc", "")
+        name = _MEGATRON.get(described.removesuffix("_GROUP"), described.removeprefix("mesh_"))
+        if len(ranks) > 1 and name not in ("", "undefined", "default_pg", "default"):
+            found[f"groups.{name}"] = ",".join(str(rank) for rank in sorted(ranks))
+    return found
 
 
 def _leaves(prefix: str, value: Any) -> Any:

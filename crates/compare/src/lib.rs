@@ -8,6 +8,7 @@ mod collect;
 mod error;
 mod fold;
 pub mod inspect;
+mod layouts;
 mod noise;
 mod part;
 pub mod peers;
@@ -44,6 +45,7 @@ use probe_pair::{
 };
 use probe_read::{ReadError, open_called};
 
+use layouts::Layouts;
 use runtime_ops::RuntimeOps;
 
 /// Options of a comparison, with the content of the files that the request names.
@@ -94,6 +96,8 @@ struct DonePart {
     evidence: PartEvidence,
     bytes: u64,
     judged: PartJudgement,
+    /// What the layouts of a run on many ranks show; empty if ranks pair one to one.
+    layouts: Layouts,
     /// Closer looks at values at fault.
     portraits: Vec<Portrait>,
     /// Reason why the reference could not be read completely.
@@ -211,6 +215,9 @@ impl Prologue {
         for note in &pairing.notes {
             run.add_note(note.clone());
         }
+        for (place, reason) in layouts::missing_ranks(&pairing, b, c) {
+            run.add_incomplete(place, reason);
+        }
         let sides = [SideInfo::of(b, selected), SideInfo::of(c, selected)];
         Self { pairing, fold, sides }
     }
@@ -269,6 +276,7 @@ impl Parts<'_> {
                 let (judged, next) = judge_part(&part.pair, &part.evidence, known, history);
                 part.judged = PartJudgement { reference, ..judged };
                 part.judged.counts.bytes = part.bytes;
+                part.layouts.explain(&part.pair, &mut part.judged);
                 place::complete(&part.pair, &mut part.judged.findings);
                 below.complete(&part.pair, &mut part.judged.findings);
                 part.portraits = portrait::portraits(&part.pair, &part.evidence, &part.judged.findings);
@@ -338,9 +346,7 @@ fn compare_part(
     options: &CompareOptions,
     progress: &dyn Progress,
 ) -> Result<DonePart, CompareError> {
-    let (b, c) =
-        rayon::join(|| baseline.reader.read(&part.baseline), || candidate.reader.read(&part.candidate));
-    let (mut b, mut c) = (b?, c?);
+    let (mut b, mut c, layouts) = layouts::read(part, baseline, candidate)?;
     if b.task != c.task && !options.request.any_task && !share_statistics((baseline, &b), (candidate, &c)) {
         return Err(CompareError::Tasks {
             place: format!("step {} {}", part.baseline.step, part.baseline.rank),
@@ -414,6 +420,7 @@ fn compare_part(
         evidence,
         bytes,
         judged: PartJudgement::default(),
+        layouts,
         portraits: Vec::new(),
         reference_fault: None,
     })

@@ -31,7 +31,7 @@ pub use by_slot::BySlot;
 pub use cut::keep_reached;
 pub use mapping::Mapping;
 pub use ops::{align, pair_slots};
-pub use parts::{Pairing, PartMatch, pair_parts};
+pub use parts::{Many, Pairing, PartMatch, pair_parts};
 pub use rows::{keep_first_batch, shared_rows};
 pub use sequence::{apart, slot_key, value_key};
 pub use slot_pairs::SlotPairs;

@@ -13,6 +13,17 @@ pub struct PartMatch {
     pub candidate: PartKey,
     /// Steps since this rank's previous compared step; `None` for the first.
     pub since: Option<u64>,
+    /// The ranks of one side that are compared together with one rank of the other; `None` if ranks pair one to one.
+    pub many: Option<Many>,
+}
+
+/// All ranks of one side in one step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Many {
+    /// Of the baseline.
+    Baseline(Vec<PartKey>),
+    /// Of the candidate.
+    Candidate(Vec<PartKey>),
 }
 
 /// Pairing of the parts of two dumps.
@@ -31,7 +42,8 @@ pub struct Pairing {
 }
 
 /// Pairs parts by step and rank. A process folder without a rank counts as rank 0. When each side holds exactly one
-/// part, they are paired whatever their numbers: the user chose them.
+/// part, they are paired whatever their numbers: the user chose them. When one side has one rank and the other several, the one is paired with
+/// all of them.
 pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey) -> bool) -> Pairing {
     let mut pairing = Pairing::default();
     let (b, b_unclear) = index(baseline, &selected, "baseline", &mut pairing.ambiguous);
@@ -44,7 +56,20 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
             "step {} {} of the baseline is compared with step {} {} of the candidate, the only part of each",
             only_b.step, only_b.rank, only_c.step, only_c.rank
         ));
-        pairing.matches.push(PartMatch { baseline: only_b.clone(), candidate: only_c.clone(), since: None });
+        pairing.matches.push(PartMatch {
+            baseline: only_b.clone(),
+            candidate: only_c.clone(),
+            since: None,
+            many: None,
+        });
+        return pairing;
+    }
+    if let [one, many] = [worlds(&b), worlds(&c)].map(|ranks| ranks.len())
+        && (one == 1) != (many == 1)
+        && b_unclear.is_empty()
+        && c_unclear.is_empty()
+    {
+        of_unequal_worlds(b, c, one == 1, &mut pairing);
         return pairing;
     }
     let mut before: BTreeMap<u32, u64> = BTreeMap::new();
@@ -53,7 +78,7 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
             Some(partner) => {
                 let (step, rank) = place;
                 let since = before.insert(rank, step).map(|earlier| step - earlier);
-                pairing.matches.push(PartMatch { baseline: key, candidate: partner, since });
+                pairing.matches.push(PartMatch { baseline: key, candidate: partner, since, many: None });
             }
             None if c_unclear.contains(&place) => {}
             None => pairing.baseline_only.push(key),
@@ -67,6 +92,43 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
 
 /// Step and rank.
 type Place = (u64, u32);
+
+/// Returns the ranks that have parts.
+fn worlds(parts: &BTreeMap<Place, PartKey>) -> BTreeSet<u32> {
+    parts.keys().map(|(_, rank)| *rank).collect()
+}
+
+/// Pairs each step of a run of one rank with all ranks of the other run.
+fn of_unequal_worlds(
+    b: BTreeMap<Place, PartKey>,
+    c: BTreeMap<Place, PartKey>,
+    baseline_is_one: bool,
+    pairing: &mut Pairing,
+) {
+    let (one, many) = if baseline_is_one { (b, c) } else { (c, b) };
+    let mut ranks: BTreeMap<u64, Vec<PartKey>> = BTreeMap::new();
+    for ((step, _), key) in many {
+        ranks.entry(step).or_default().push(key);
+    }
+    let mut before: Option<u64> = None;
+    for ((step, _), key) in one {
+        let Some(all) = ranks.remove(&step) else {
+            let lone = if baseline_is_one { &mut pairing.baseline_only } else { &mut pairing.candidate_only };
+            lone.push(key);
+            continue;
+        };
+        let since = before.replace(step).map(|earlier| step - earlier);
+        let first = all[0].clone();
+        let (baseline, candidate, many) = if baseline_is_one {
+            (key, first, Many::Candidate(all))
+        } else {
+            (first, key, Many::Baseline(all))
+        };
+        pairing.matches.push(PartMatch { baseline, candidate, since, many: Some(many) });
+    }
+    let lone = if baseline_is_one { &mut pairing.candidate_only } else { &mut pairing.baseline_only };
+    lone.extend(ranks.into_values().flatten());
+}
 
 /// Returns the parts by place, and the places that several parts represent.
 fn index(

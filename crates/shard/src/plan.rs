@@ -178,6 +178,12 @@ pub fn plan(
             Into::into,
         ));
     }
+    if opened.pairing.matches.iter().any(|part| part.many.is_some()) {
+        return Err(PlanError::Misuse {
+            path: candidate.into(),
+            message: "a run on many ranks against one on one rank is not split: all ranks are read together; use `probe compare`".into(),
+        });
+    }
     measured_noise(&b, &compare, &Quiet, &mut opened.fold.run)?;
     if let Some(path) = &compare.request.reference {
         let matches = &opened.pairing.matches;
@@ -437,7 +443,7 @@ impl Plan {
         let mut found: Vec<(PartMatch, &Part)> = parts
             .map(|part| {
                 let (baseline, candidate) = (part.baseline.part_key(), part.candidate.part_key());
-                (PartMatch { baseline, candidate, since: part.since }, part)
+                (PartMatch { baseline, candidate, since: part.since, many: None }, part)
             })
             .collect();
         found.sort_by_key(|(part, _)| (part.baseline.step, part.baseline.rank.number()));

@@ -23,8 +23,9 @@ def parts(tensor: torch.Tensor) -> Description:
 def _describe(tensor: torch.Tensor) -> Description:
     kind = type(tensor)
     if kind.__name__ == "DTensor" and hasattr(tensor, "_local_tensor"):
-        placement = f"device_mesh {list(tensor.device_mesh.shape)} placements {[str(p) for p in tensor.placements]}"
-        return {"parts": {"": _plain(tensor._local_tensor)}, "placement": placement, "note": "local shard"}
+        return {"parts": {"": _plain(_arrived(tensor._local_tensor))}, "placement": _placement(tensor), "note": "local shard"}
+    if kind.__name__ == "AsyncCollectiveTensor":
+        return {"parts": {"": _plain(_arrived(tensor))}}
     if kind.__name__ in ("FakeTensor", "FunctionalTensor") or tensor.device.type == "meta":
         return _facts(tensor, kind.__name__)
     if is_functorch_wrapped_tensor(tensor):
@@ -55,6 +56,30 @@ def _describe(tensor: torch.Tensor) -> Description:
         names, _ = tensor.__tensor_flatten__()
         return {"parts": {name: getattr(tensor, name) for name in names}, "note": kind.__name__}
     return {"parts": {"": _plain(tensor)}, "note": kind.__name__}
+
+
+def _placement(tensor: Any) -> str:
+    """Returns how a distributed tensor is spread: sizes and names of its mesh, and a placement for each of its
+    dimensions."""
+    mesh = tensor.device_mesh
+    names = f" names {list(mesh.mesh_dim_names)}" if mesh.mesh_dim_names else ""
+    return f"device_mesh {list(mesh.shape)}{names} placements {[str(p) for p in tensor.placements]}"
+
+
+def _arrived(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns the memory of a result of a functional collective once it has arrived: until then it holds anything, and
+    the object around it has none."""
+    if type(tensor).__name__ == "AsyncCollectiveTensor":
+        return tensor.trigger_wait()  # type: ignore[attr-defined]
+    return tensor
+
+
+def sum_of(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Returns the sum of two tensors of one kind, of distributed ones that of their local parts. Runs no recorded op: below
+    the dispatcher, the objects around results of collectives have no memory."""
+    with without_dispatch():
+        plain = [_arrived(getattr(value, "_local_tensor", value)) for value in (a, b)]
+        return _plain(plain[0]) + _plain(plain[1])
 
 
 def memory_of(value: Any) -> Any:

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from probe.private import autograd
-from probe.private.guards import without_dispatch
+from probe.private import autograd, tensors
 
 if TYPE_CHECKING:
     from probe._core import Call, Recorder
@@ -226,7 +225,7 @@ class _Tap:
         if left > 1:
             seen, total = self._sums.get(path, (0, None))
             if gradient is not None:
-                total = gradient if total is None else _sum(total, gradient)
+                total = gradient if total is None else tensors.sum_of(total, gradient)
             if seen + 1 < left:
                 self._sums[path] = (seen + 1, total)
                 return
@@ -342,11 +341,6 @@ def _file(core: Recorder, call: Call, cut: bool) -> None:
 
 def _backward(name: str) -> str:
     return name.removesuffix("forward") + "backward"
-
-
-def _sum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    with without_dispatch():
-        return a + b
 
 
 def _tensors(args: Any, kwargs: dict[str, Any]) -> Iterator[tuple[str, torch.Tensor]]:

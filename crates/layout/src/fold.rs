@@ -1,0 +1,395 @@
+//! Folds the ranks of one step into one, whose values are global.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use probe_dump::{
+    Checksum, Content, DataKey, Number, Op, Phase, Rank, Scalar, TensorRecord, TensorStore, Value,
+};
+use probe_measure as measure;
+
+use super::calls::under_common_names;
+use super::infer::{self, Held, Inferred, NEARER};
+use super::layout::{Among, Layout};
+use super::record;
+use super::remark::{Remark, Remarks};
+use super::store::{FoldedStore, Made};
+
+/// Gradients that are asked for a common factor.
+const SOME: usize = 24;
+
+/// Ranks as one.
+#[derive(Debug)]
+pub struct Folded {
+    /// The global values.
+    pub rank: Rank,
+    /// What their layouts show besides.
+    pub remarks: Remarks,
+    /// Placements that were recorded, each once.
+    pub placements: BTreeSet<Box<str>>,
+}
+
+/// A value that all ranks recorded under one name, and the baseline's under the same.
+struct Job {
+    /// Place among the ranks, and record.
+    pieces: Vec<(usize, Arc<TensorRecord>)>,
+    baseline: Option<Arc<TensorRecord>>,
+}
+
+/// The values of all ranks, before their layouts are known.
+struct Gathered {
+    jobs: Vec<Job>,
+    /// Job of each value, by the places of op and slot.
+    places: HashMap<(usize, usize), usize>,
+}
+
+impl Gathered {
+    /// Gathers the values of `ops` from the ranks; those of which nothing can be said are taken out of `ops`.
+    fn of(ops: &mut [Op], ranks: &[Rank], others: &HashMap<&str, &Op>) -> Self {
+        let by_name: Vec<HashMap<&str, &Op>> =
+            ranks.iter().map(|rank| rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()).collect();
+        let address = |record: &Arc<TensorRecord>| Arc::as_ptr(record) as usize;
+        let mut gathered = Self { jobs: Vec::new(), places: HashMap::new() };
+        let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
+        for (place, op) in ops.iter_mut().enumerate() {
+            let partner = others.get(op.name.as_str());
+            for (slot, held) in op.slots.iter_mut().enumerate() {
+                let of = |(rank, ops): (usize, &HashMap<&str, &Op>)| {
+                    Some((rank, tensor(ops.get(op.name.as_str())?, &held.name.path)?))
+                };
+                let pieces: Vec<(usize, Arc<TensorRecord>)> =
+                    by_name.iter().enumerate().filter_map(of).collect();
+                if pieces.is_empty() || !matches!(held.value, Value::Tensor(_)) {
+                    continue;
+                }
+                if pieces.iter().any(|(_, record)| masked(record)) {
+                    held.value = Value::Unsupported;
+                    continue;
+                }
+                let baseline = partner.and_then(|op| tensor(op, &held.name.path));
+                let ranks = pieces.iter().flat_map(|(rank, record)| [*rank, address(record)]);
+                let key = ranks.chain(baseline.as_ref().map(address)).collect();
+                let job = *known.entry(key).or_insert_with(|| {
+                    gathered.jobs.push(Job { pieces, baseline });
+                    gathered.jobs.len() - 1
+                });
+                gathered.places.insert((place, slot), job);
+            }
+        }
+        gathered
+    }
+
+    /// Returns the layouts of all values, and remarks on those whose shards lie in another order.
+    fn layouts(
+        &self,
+        ops: &[Op],
+        stores: &[Arc<dyn TensorStore>],
+        other: &Rank,
+        numbers: &[u32],
+    ) -> (Vec<Inferred>, HashMap<usize, Remark>) {
+        let jobs = &self.jobs;
+        let mut inferred: Vec<Inferred> = jobs.par_iter().map(|job| explained(job, stores, other)).collect();
+        let orders = in_common_order(jobs, &mut inferred, numbers);
+        let is_gradient =
+            |place: usize| matches!(ops[place].name.phase(), Phase::Backward | Phase::ParameterGradient);
+        let gradients = self.places.iter().filter(|((place, _), _)| is_gradient(*place));
+        let gradients: HashSet<usize> = gradients.map(|(_, job)| *job).collect();
+        let terms = match mean_of(ops, &self.places, &inferred) {
+            1 => common_factor(jobs, &inferred, &gradients, stores, other),
+            terms => terms,
+        };
+        if terms > 1 {
+            let found = inferred.par_iter_mut().enumerate().filter(|(job, _)| gradients.contains(job));
+            found.for_each(|(job, found)| share_of_mean(&jobs[job], found, terms, stores, other));
+        }
+        (inferred, orders)
+    }
+}
+
+/// Folds the ranks of one step, in order of rank, into one. `other` is the run to be compared with: where layouts leave a choice, the values of
+/// its ops of the same names decide.
+///
+/// # Panics
+/// Without ranks.
+pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
+    let unequal = under_common_names(&mut ranks);
+    let numbers: Vec<u32> = ranks.iter().map(|rank| rank.key.rank.number()).collect();
+    let others: HashMap<&str, &Op> = other.ops.iter().map(|op| (op.name.as_str(), op)).collect();
+    let mut ops = merged(&ranks);
+    // Collectives are what makes one run of many ranks; their effects are in the layouts.
+    ops.retain(|op| !op.name.is_collective() || others.contains_key(op.name.as_str()));
+    let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
+    let gathered = Gathered::of(&mut ops, &ranks, &others);
+    let (inferred, orders) = gathered.layouts(&ops, &stores, other, &numbers);
+    let jobs = gathered.jobs.par_iter().zip(&inferred).enumerate();
+    let made: Vec<(TensorRecord, Option<Made>)> =
+        jobs.map(|(number, (job, found))| value(number, job, found, &stores)).collect();
+    let mut store = FoldedStore { ranks: stores, made: HashMap::new() };
+    let mut records: Vec<Arc<TensorRecord>> = Vec::new();
+    for (record, made) in made {
+        if let (Some(key), Some(made)) = (record.data.as_deref(), made) {
+            store.made.insert(key.into(), made);
+        }
+        records.push(Arc::new(record));
+    }
+    let mut remarks = Remarks::new();
+    for (&(place, slot), &job) in &gathered.places {
+        ops[place].slots[slot].value = Value::Tensor(Arc::clone(&records[job]));
+        let said = orders.get(&job).cloned();
+        if let Some(said) = said.or_else(|| remark(&gathered.jobs[job], &inferred[job], &numbers)) {
+            remarks.insert((place, slot), said);
+        }
+    }
+    whole_sizes(&mut ops, &others, &remarks);
+    let pieces = gathered.jobs.iter().flat_map(|job| &job.pieces);
+    let placements = pieces.filter_map(|(_, record)| record.placement.clone()).collect();
+    let mut first = ranks.into_iter().next().expect("a step has ranks");
+    (first.ops, first.store) = (ops, Arc::new(store));
+    if let Some(function) = unequal.first() {
+        let more = if unequal.len() > 1 { format!(" and {} more", unequal.len() - 1) } else { String::new() };
+        let note = format!("the ranks call {function}{more} unequally often; these calls are not compared");
+        first.notes.push(note);
+    }
+    Folded { rank: first, remarks, placements }
+}
+
+fn tensor(op: &Op, path: &str) -> Option<Arc<TensorRecord>> {
+    op.slots.iter().find(|slot| &*slot.path == path).and_then(|slot| match &slot.value {
+        Value::Tensor(record) => Some(Arc::clone(record)),
+        _ => None,
+    })
+}
+
+/// Returns true for a lookup in a sharded table before the rows that are not in a rank's shard are masked: it holds anything there.
+fn masked(record: &TensorRecord) -> bool {
+    record.placement.as_deref().is_some_and(|placement| placement.contains("'MaskP'"))
+}
+
+/// Returns the ops of all ranks: those of the first, and after each what only later ranks called behind it.
+fn merged(ranks: &[Rank]) -> Vec<Op> {
+    let mut ops: Vec<Op> = ranks[0].ops.clone();
+    for rank in &ranks[1..] {
+        let known: HashMap<String, usize> =
+            ops.iter().enumerate().map(|(place, op)| (op.name.as_str().to_owned(), place + 1)).collect();
+        let mut new: Vec<Vec<Op>> = vec![Vec::new(); ops.len() + 1];
+        let mut at = 0;
+        for op in &rank.ops {
+            if let Some(&place) = known.get(op.name.as_str()) {
+                at = place;
+                continue;
+            }
+            // Stacks and identities are numbered by each rank.
+            let mut op = op.clone();
+            op.stack = None;
+            op.slots.iter_mut().for_each(|slot| slot.identity = None);
+            new[at].push(op);
+        }
+        if new.iter().all(Vec::is_empty) {
+            continue;
+        }
+        let mut new = new.into_iter();
+        let mut all: Vec<Op> = new.next().unwrap_or_default();
+        for (op, after) in ops.into_iter().zip(new) {
+            all.push(op);
+            all.extend(after);
+        }
+        ops = all;
+    }
+    ops
+}
+
+fn explained(job: &Job, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Inferred {
+    let pieces: Vec<Held<'_>> =
+        job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+    let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store));
+    infer::infer(&pieces, baseline)
+}
+
+/// Returns for each piece of a sharded value the number of its shard.
+fn shards(layout: &Layout) -> Vec<usize> {
+    let mut starts: Vec<Vec<usize>> = layout.cells.iter().map(super::Cell::start).collect();
+    let cells = starts.clone();
+    starts.sort();
+    starts.dedup();
+    cells.iter().map(|start| starts.binary_search(start).unwrap_or(0)).collect()
+}
+
+/// Puts shards that content finds in another order than nearly all other values into the order of these, so that they differ; returns
+/// remarks on them.
+fn in_common_order(jobs: &[Job], inferred: &mut [Inferred], numbers: &[u32]) -> HashMap<usize, Remark> {
+    let told = |found: &Inferred| {
+        found.by_content && !found.layout.is_whole() && found.layout.among == Among::Replicas
+    };
+    let mut counts: HashMap<(Vec<usize>, Vec<usize>), usize> = HashMap::new();
+    for found in inferred.iter().filter(|found| told(found)) {
+        *counts.entry((found.layout.partition(), shards(&found.layout))).or_default() += 1;
+    }
+    let mut remarks = HashMap::new();
+    for (number, found) in inferred.iter_mut().enumerate().filter(|(_, found)| told(found)) {
+        let (partition, order) = (found.layout.partition(), shards(&found.layout));
+        let Some(((_, usual), &most)) =
+            counts.iter().filter(|((of, _), _)| *of == partition).max_by_key(|(_, count)| **count)
+        else {
+            continue;
+        };
+        let own = counts.get(&(partition, order.clone())).copied().unwrap_or(0);
+        if *usual == order || own * 4 > most {
+            continue;
+        }
+        let cell_of = |shard: usize| {
+            order.iter().position(|&of| of == shard).map(|place| found.layout.cells[place].clone())
+        };
+        let Some(cells) = usual.iter().map(|&shard| cell_of(shard)).collect::<Option<Vec<_>>>() else {
+            continue;
+        };
+        let rank = |place: usize| numbers[jobs[number].pieces[place].0];
+        let moved = (0..order.len()).filter(|&place| order[place] != usual[place]);
+        let moved = moved.map(|place| (rank(place), order[place], usual[place])).collect();
+        remarks.insert(number, Remark::Order(moved));
+        found.layout.cells = cells.into();
+    }
+    remarks
+}
+
+/// Returns the number of terms of the mean that the loss is over data-parallel ranks; 1 if it is none.
+fn mean_of(ops: &[Op], places: &HashMap<(usize, usize), usize>, inferred: &[Inferred]) -> u32 {
+    let share = |((place, slot), job): (&(usize, usize), &usize)| {
+        let result = ops[*place].name.phase() == Phase::Forward && ops[*place].slots[*slot].side.is_result();
+        match inferred[*job].layout.among {
+            Among::Sum(share) if result && inferred[*job].layout.shape.is_empty() => Some(share),
+            _ => None,
+        }
+    };
+    places.iter().filter_map(share).max().unwrap_or(1)
+}
+
+/// Returns the factor that all sharded gradients share, of which nearly all are the other run's but for it; 1 if they share none. The loss, which
+/// tells it otherwise, may not have been recorded.
+fn common_factor(
+    jobs: &[Job],
+    inferred: &[Inferred],
+    backward: &HashSet<usize>,
+    stores: &[Arc<dyn TensorStore>],
+    other: &Rank,
+) -> u32 {
+    let off = |job: &&usize| {
+        let found = &inferred[**job];
+        !found.layout.is_whole() && found.distance.is_some_and(f64::is_finite)
+    };
+    let mut sharded: Vec<usize> = backward.iter().filter(off).copied().collect();
+    sharded.sort_unstable();
+    let ranks = u32::try_from(stores.len()).unwrap_or(1);
+    let fits = |terms: u32| {
+        let one = |&&job: &&usize| {
+            let mut found = inferred[job].clone();
+            share_of_mean(&jobs[job], &mut found, terms, stores, other);
+            found.of_term
+        };
+        let fit = sharded.iter().take(SOME).filter(one).count();
+        fit >= 3 && fit * 5 >= sharded.len().min(SOME) * 4
+    };
+    (2..=ranks).filter(|terms| ranks.is_multiple_of(*terms)).find(|&terms| fits(terms)).unwrap_or(1)
+}
+
+/// Takes the gradients of a term of a mean for what they are of the mean: each rank's are those of its own loss, and `terms` times as large.
+fn share_of_mean(job: &Job, found: &mut Inferred, terms: u32, stores: &[Arc<dyn TensorStore>], other: &Rank) {
+    if found.layout.is_whole() {
+        return;
+    }
+    let pieces: Vec<Held<'_>> =
+        job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+    let Some(baseline) = job.baseline.as_ref().map(|record| (&**record, &*other.store)) else { return };
+    let partition = found.layout.partition();
+    let each = u32::try_from(partition.iter().filter(|&&first| first == partition[0]).count()).unwrap_or(1);
+    for share in BTreeSet::from([terms, terms.saturating_mul(each)]) {
+        let mut shared = found.clone();
+        (shared.layout.among, shared.of_term) = (Among::Sum(share), true);
+        let distance = infer::distance(&pieces, baseline, &shared);
+        if distance < NEARER * found.distance.unwrap_or(f64::INFINITY) {
+            shared.distance = Some(distance);
+            *found = shared;
+        }
+    }
+}
+
+/// Returns the record of a global value, and where its pieces are.
+fn value(
+    number: usize,
+    job: &Job,
+    found: &Inferred,
+    stores: &[Arc<dyn TensorStore>],
+) -> (TensorRecord, Option<Made>) {
+    let picked: Vec<&(usize, Arc<TensorRecord>)> =
+        found.picks.iter().map(|&pick| &job.pieces[pick]).collect();
+    let keys = picked.iter().map(|(rank, record)| Some((*rank, record.data.as_deref()?.into())));
+    let pieces: Option<Vec<(usize, Box<str>)>> = keys.collect();
+    let made = pieces.map(|pieces| Made { layout: found.layout.clone(), pieces });
+    let name = || Some(DataKey::from(&*format!("value {number} of all ranks")));
+    if let [(_, record)] = *picked
+        && found.layout.is_whole()
+    {
+        let mut record = TensorRecord::clone(record);
+        record.data = record.data.and(name());
+        (record.placement, record.requires_grad) = (None, None);
+        return (record, made);
+    }
+    let records: Vec<&TensorRecord> = picked.iter().map(|(_, record)| &**record).collect();
+    let mut folded = record::fold(&found.layout, &records);
+    let Some(made) = made else { return (folded, None) };
+    let key = "value";
+    let store = FoldedStore { ranks: stores.to_vec(), made: HashMap::from([(key.into(), made)]) };
+    if let Ok(data) = store.load(key) {
+        let seen = measure::observe(data.view(), Content::HASH);
+        if data.fault().is_none() {
+            (folded.statistics, folded.places) = (seen.statistics.into(), seen.places);
+            (folded.counts, folded.sketch, folded.sum_error) = (Some(seen.counts.into()), None, None);
+            folded.checksum = seen.hash.map(Checksum::of_hash);
+            folded.data = name();
+        }
+    }
+    let made = store.made.into_values().next().filter(|_| folded.data.is_some());
+    (folded, made)
+}
+
+fn remark(job: &Job, found: &Inferred, numbers: &[u32]) -> Option<Remark> {
+    let rank = |&pick: &usize| numbers[job.pieces[pick].0];
+    if !found.odd.is_empty() {
+        return Some(Remark::Odd(found.odd.iter().map(rank).collect()));
+    }
+    let ranks: Vec<u32> = found.picks.iter().map(rank).collect();
+    match found.layout.among {
+        Among::Sum(_) if found.of_term => None,
+        Among::Sum(share) => {
+            let partition = found.layout.partition();
+            let terms = ranks.iter().zip(&partition).filter(|(_, first)| **first == partition[0]);
+            Some(Remark::Partial(terms.map(|(rank, _)| *rank).collect(), share))
+        }
+        Among::Replicas if !found.layout.is_whole() => {
+            Some(Remark::Sharded(ranks.into_iter().zip(found.layout.cells.iter().cloned()).collect()))
+        }
+        Among::Replicas => None,
+    }
+}
+
+/// Replaces sizes that a program computes from those of a shard (`view(b, t, heads / ranks, -1)`) by the other run's, in ops with sharded
+/// values.
+fn whole_sizes(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remarks) {
+    for (place, op) in ops.iter_mut().enumerate() {
+        let sharded =
+            (0..op.slots.len()).any(|slot| matches!(remarks.get(&(place, slot)), Some(Remark::Sharded(_))));
+        let Some(partner) = others.get(op.name.as_str()).filter(|_| sharded) else { continue };
+        for slot in &mut op.slots {
+            let Value::Scalar(Scalar::Number(Number::Int(local))) = slot.value else { continue };
+            let Some(Value::Scalar(Scalar::Number(Number::Int(whole)))) =
+                partner.slots.iter().find(|other| other.path == slot.path).map(|other| other.value.clone())
+            else {
+                continue;
+            };
+            if local > 0 && whole > local && whole % local == 0 {
+                slot.value = Value::Scalar(Scalar::Number(Number::Int(whole)));
+            }
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! Infers the layout of a value from its pieces and the baseline's value: shapes first, then hashes, then content.
+//!
+//! Nothing is believed that content contradicts. A sum is told from replicas by its distance to the baseline: that of the sum of all ranks
+//! must be well below that of each rank alone.
+
+use std::ops::Range;
+
+use probe_dump::{Checksum, DType, TensorData, TensorRecord, TensorRef, TensorStore};
+use probe_measure as measure;
+
+use super::layout::{Among, Cell, Layout};
+use super::{pieces, record};
+
+/// A combination must be nearer to the baseline than any other explanation by this factor. Between sound runs in bfloat16 the ratio is
+/// below 0.1; ranks that share an error without being terms of a sum have ratios near 1.
+pub(crate) const NEARER: f64 = 0.3;
+
+/// Distance, relative to the norm, up to which a piece is the baseline's part without further comparison. Beyond the rounding of bfloat16
+/// over some layers, far below the distance of two different parts (1.4 for independent ones).
+const NEAR: f64 = 0.05;
+
+/// The same where statistics only bound the distance from below: a bound this small says nothing.
+const NEAR_STATISTICS: f64 = 1e-3;
+
+/// Most cells that are told apart by content.
+const MOST_CELLS: usize = 256;
+
+/// One tensor of a part, and the store of its data.
+pub(crate) type Held<'a> = (&'a TensorRecord, &'a dyn TensorStore);
+
+/// An explanation of the pieces.
+#[derive(Debug, Clone)]
+pub(crate) struct Inferred {
+    pub(crate) layout: Layout,
+    /// Pieces that make the value, by place among those given; in the order of the layout's cells.
+    pub(crate) picks: Vec<usize>,
+    /// Pieces that differ from what the others, and the baseline, hold.
+    pub(crate) odd: Vec<usize>,
+    /// Distance to the baseline; `None` without one.
+    pub(crate) distance: Option<f64>,
+    /// True if content told which cell each piece is.
+    pub(crate) by_content: bool,
+    /// True for gradients of a term of a mean, which the layout's share makes those of the mean.
+    pub(crate) of_term: bool,
+}
+
+/// Infers the layout of a value that all of `pieces` hold; there is at least one.
+pub(crate) fn infer(pieces: &[Held<'_>], baseline: Option<Held<'_>>) -> Inferred {
+    let value = Value::new(pieces, baseline);
+    let locals: Vec<Vec<usize>> = pieces.iter().map(|(record, _)| sizes(record)).collect();
+    let shape = baseline.map_or_else(|| locals[0].clone(), |(record, _)| sizes(record));
+    if locals.iter().all(|local| *local == shape) {
+        return value.of_one_shape(&shape);
+    }
+    if locals.iter().all(|local| local.len() == shape.len()) {
+        return value.sharded(&shape, &locals).unwrap_or_else(|| value.alone());
+    }
+    value.alone()
+}
+
+pub(crate) fn sizes(record: &TensorRecord) -> Vec<usize> {
+    record.shape.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect()
+}
+
+/// The pieces of a value, as far as they are loaded.
+struct Value<'a> {
+    pieces: &'a [Held<'a>],
+    baseline: Option<Held<'a>>,
+    /// Data of all pieces and of the baseline, if all of them have some.
+    data: Option<(Vec<TensorData>, TensorData)>,
+}
+
+impl<'a> Value<'a> {
+    fn new(pieces: &'a [Held<'a>], baseline: Option<Held<'a>>) -> Self {
+        let load = |(record, store): &Held<'_>| store.load(record.data.as_deref()?).ok();
+        let alike = same_everywhere(pieces);
+        let data = baseline.filter(|_| !alike).and_then(|baseline| {
+            let baseline = load(&baseline)?;
+            Some((pieces.iter().map(load).collect::<Option<Vec<_>>>()?, baseline))
+        });
+        Self { pieces, baseline, data }
+    }
+
+    /// Takes the first piece for the value: nothing explains the others.
+    fn alone(&self) -> Inferred {
+        let shape = sizes(self.pieces[0].0);
+        let layout = Layout::same(&shape, 1, Among::Replicas);
+        Inferred {
+            layout,
+            picks: vec![0],
+            odd: Vec::new(),
+            distance: None,
+            by_content: false,
+            of_term: false,
+        }
+    }
+
+    /// Explains pieces that have the shape of the whole: replicas, or terms of a sum.
+    fn of_one_shape(&self, shape: &[usize]) -> Inferred {
+        let whole = |picks: Vec<usize>, among, odd, distance| Inferred {
+            layout: Layout::same(shape, picks.len(), among),
+            picks,
+            odd,
+            distance,
+            by_content: true,
+            of_term: false,
+        };
+        let classes = classes(self.pieces);
+        if classes.len() == 1 || self.baseline.is_none() {
+            return whole(vec![0], Among::Replicas, Vec::new(), None);
+        }
+        let first: Vec<usize> = classes.iter().map(|class| class[0]).collect();
+        let alone: Vec<f64> = first
+            .iter()
+            .map(|&pick| self.distance(&Layout::same(shape, 1, Among::Replicas), &[pick]))
+            .collect();
+        let nearest = alone.iter().copied().fold(f64::INFINITY, f64::min);
+        let near = if self.is_measured() { NEAR } else { NEAR_STATISTICS };
+        let floats = self.pieces[0].0.dtype.known().is_some_and(DType::is_float);
+        let even = classes.iter().all(|class| class.len() == classes[0].len());
+        if floats && even {
+            let count = u32::try_from(first.len()).unwrap_or(1);
+            // Replicas that have drifted are near their mean too. A loss is one number, and near that of other ranks.
+            let terms = shape.is_empty() || nearest > near;
+            let shares = (1..=count).filter(|share| count.is_multiple_of(*share) && (*share == 1 || terms));
+            let sums = shares.map(|share| {
+                let layout = Layout::same(shape, first.len(), Among::Sum(share));
+                (self.distance(&layout, &first), share)
+            });
+            if let Some((distance, share)) = sums.min_by(|a, b| a.0.total_cmp(&b.0))
+                && distance < NEARER * self.mean_only(&alone, &first, shape)
+            {
+                return whole(first, Among::Sum(share), Vec::new(), Some(distance));
+            }
+        }
+        // The candidate is wrong where any of its replicas is.
+        let worst = (0..first.len()).max_by(|&a, &b| alone[a].total_cmp(&alone[b])).unwrap_or(0);
+        let odd: Vec<usize> = (0..first.len())
+            .filter(|&class| alone[class] > nearest.max(1e-12) / NEARER && nearest < near)
+            .flat_map(|class| classes[class].clone())
+            .collect();
+        whole(vec![first[worst]], Among::Replicas, odd, Some(alone[worst]))
+    }
+
+    /// Returns true if distances are measured, and not only bounded by statistics.
+    fn is_measured(&self) -> bool {
+        let sketched = |(record, _): &Held<'_>| record.sketch.is_some();
+        self.data.is_some() || self.pieces.iter().chain(&self.baseline).all(sketched)
+    }
+
+    /// Returns the least distance of one piece: by all that is known, or by the mean alone if that is all that is known of a sum.
+    fn mean_only(&self, alone: &[f64], first: &[usize], shape: &[usize]) -> f64 {
+        let least = |distances: &[f64]| distances.iter().copied().fold(f64::INFINITY, f64::min);
+        if self.is_measured() {
+            return least(alone);
+        }
+        let count = shape.iter().product::<usize>() as f64;
+        let of = |record: &TensorRecord| {
+            let (b, _) = self.baseline?;
+            let off = (record.statistics.mean()? - b.statistics.mean()?).abs() * count.sqrt();
+            Some(off / b.statistics.norm()?)
+        };
+        least(&first.iter().map(|&pick| of(self.pieces[pick].0).unwrap_or(0.0)).collect::<Vec<_>>())
+    }
+
+    /// Explains pieces that are smaller than the whole in some dimensions.
+    fn sharded(&self, shape: &[usize], locals: &[Vec<usize>]) -> Option<Inferred> {
+        if locals
+            .iter()
+            .any(|local| local.iter().zip(shape).any(|(local, whole)| *local == 0 || local > whole))
+        {
+            return None;
+        }
+        let splits: Vec<usize> = (0..shape.len())
+            .filter(|&dimension| locals.iter().any(|local| local[dimension] != shape[dimension]))
+            .collect();
+        if locals.iter().any(|local| *local != locals[0]) {
+            return self.uneven(shape, locals, &splits);
+        }
+        let mut best: Option<Inferred> = None;
+        for zigzag in [false, true] {
+            let Some(cells) = tiles(shape, &locals[0], &splits, zigzag) else { continue };
+            for found in self.assignments(shape, &cells) {
+                if found.distance.is_some_and(|distance| distance < NEAR) {
+                    return Some(found);
+                }
+                let nearer = |best: &Inferred| {
+                    found.distance.unwrap_or(f64::INFINITY) < NEARER * best.distance.unwrap_or(f64::INFINITY)
+                };
+                if best.as_ref().is_none_or(nearer) {
+                    best = Some(found);
+                }
+            }
+        }
+        best
+    }
+
+    /// Returns explanations of the pieces as these cells, the likeliest first.
+    fn assignments(&self, shape: &[usize], cells: &[Cell]) -> Vec<Inferred> {
+        let (count, ranks) = (cells.len(), self.pieces.len());
+        if count > ranks || !ranks.is_multiple_of(count) {
+            return Vec::new();
+        }
+        let each = ranks / count;
+        let classes = classes(self.pieces);
+        let class_of = |rank: usize| classes.iter().position(|class| class.contains(&rank));
+        let replicas = |of: &dyn Fn(usize) -> usize| {
+            (0..ranks).all(|rank| {
+                (0..ranks).all(|other| of(rank) != of(other) || class_of(rank) == class_of(other))
+            })
+        };
+        let mut orders: Vec<(Vec<usize>, bool)> = Vec::new();
+        if let Some(order) = self.by_content(cells)
+            && (0..count).all(|cell| order.iter().filter(|&&of| of == cell).count() == each)
+        {
+            orders.push((order, true));
+        }
+        let (outer, inner) = (|rank: usize| rank / each, |rank: usize| rank % count);
+        let mut plain: Vec<Vec<usize>> = vec![(0..ranks).map(outer).collect()];
+        if each > 1 {
+            plain.push((0..ranks).map(inner).collect());
+            if replicas(&inner) && !replicas(&outer) {
+                plain.reverse();
+            }
+        }
+        orders.extend(plain.into_iter().map(|order| (order, false)));
+        let mut found = Vec::new();
+        for (order, by_content) in orders {
+            let amongs = if each > 1 {
+                vec![Among::Replicas, Among::Sum(1), Among::Sum(u32::try_from(each).unwrap_or(1))]
+            } else {
+                vec![Among::Replicas]
+            };
+            for among in amongs {
+                let layout = Layout {
+                    shape: shape.into(),
+                    cells: order.iter().map(|&cell| cells[cell].clone()).collect(),
+                    among,
+                };
+                let picks: Vec<usize> = (0..ranks).collect();
+                let distance = self.baseline.map(|_| self.distance(&layout, &picks));
+                found.push(Inferred { layout, picks, odd: Vec::new(), distance, by_content, of_term: false });
+            }
+        }
+        found
+    }
+
+    /// Returns the cell that each piece is nearest to, if one is clearly the nearest.
+    fn by_content(&self, cells: &[Cell]) -> Option<Vec<usize>> {
+        let (pieces, baseline) = self.data.as_ref().filter(|_| cells.len() <= MOST_CELLS)?;
+        let whole = baseline.view();
+        let nearest = |piece: &TensorData| {
+            let distances: Vec<f64> =
+                cells.iter().map(|cell| part_distance(whole, cell, piece.view())).collect();
+            let best = (0..cells.len()).min_by(|&a, &b| distances[a].total_cmp(&distances[b]))?;
+            let second = (0..cells.len()).filter(|&cell| cell != best).map(|cell| distances[cell]);
+            (distances[best] < second.fold(f64::INFINITY, f64::min) * 0.5).then_some(best)
+        };
+        pieces.iter().map(nearest).collect()
+    }
+
+    /// Explains pieces of several sizes in one dimension: in the order of their ranks.
+    fn uneven(&self, shape: &[usize], locals: &[Vec<usize>], splits: &[usize]) -> Option<Inferred> {
+        let &[dimension] = splits else { return None };
+        let mut at = 0;
+        let mut cells = Vec::new();
+        for local in locals {
+            cells.push(
+                Cell::whole(shape).with(dimension, std::iter::once(at..at + local[dimension]).collect()),
+            );
+            at += local[dimension];
+        }
+        if at != shape[dimension] {
+            return None;
+        }
+        let layout = Layout { shape: shape.into(), cells: cells.into(), among: Among::Replicas };
+        let picks: Vec<usize> = (0..locals.len()).collect();
+        let distance = self.baseline.map(|_| self.distance(&layout, &picks));
+        Some(Inferred { layout, picks, odd: Vec::new(), distance, by_content: false, of_term: false })
+    }
+
+    /// Returns the distance of the value that `picks` make to the baseline's, relative to the norm; what statistics prove of it if the data of
+    /// either is missing.
+    fn distance(&self, layout: &Layout, picks: &[usize]) -> f64 {
+        let Some((b, _)) = self.baseline else { return f64::INFINITY };
+        if let Some((pieces, baseline)) = &self.data {
+            let picked = picks.iter().map(|&pick| pieces[pick].clone()).collect();
+            let Ok(made) = pieces::view(layout, picked) else { return f64::INFINITY };
+            return error(baseline.view(), made.view());
+        }
+        let picked: Vec<&TensorRecord> = picks.iter().map(|&pick| self.pieces[pick].0).collect();
+        let made = record::fold(layout, &picked);
+        if let (Some(x), Some(y), Some(norm)) = (&b.sketch, &made.sketch, b.statistics.norm()) {
+            return if norm > 0.0 { measure::sketch_distance(x, y) / norm } else { f64::INFINITY };
+        }
+        measure::compare_recorded(b, &made).rel_l2_at_least.get().unwrap_or(f64::INFINITY)
+    }
+}
+
+/// Returns the relative error of `candidate`; infinite if they cannot be compared.
+fn error(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> f64 {
+    let metrics = measure::compare(baseline, candidate);
+    metrics.map_or(f64::INFINITY, |metrics| metrics.rel_l2.unwrap_or(0.0))
+}
+
+/// Returns the distance to the baseline of the value that an explanation makes of `pieces`.
+pub(crate) fn distance(pieces: &[Held<'_>], baseline: Held<'_>, explanation: &Inferred) -> f64 {
+    Value::new(pieces, Some(baseline)).distance(&explanation.layout, &explanation.picks)
+}
+
+/// Returns the relative error of the part of `candidate` that a cell is, of a cell of several ranges that of the first; both tensors are whole.
+pub fn part_error(baseline: TensorRef<'_>, candidate: TensorRef<'_>, cell: &Cell) -> f64 {
+    let Some((offset, sizes)) = first_part(candidate, cell) else { return f64::INFINITY };
+    let part =
+        TensorRef::strided(candidate.storage(), candidate.dtype(), &sizes, candidate.strides(), offset);
+    part.map_or(f64::INFINITY, |part| part_distance(baseline, cell, part))
+}
+
+/// Returns the relative error of a piece against the part of `whole` that a cell is; of a cell of several ranges, against the first.
+fn part_distance(whole: TensorRef<'_>, cell: &Cell, piece: TensorRef<'_>) -> f64 {
+    let Some((offset, sizes)) = first_part(whole, cell) else { return f64::INFINITY };
+    let b = TensorRef::strided(whole.storage(), whole.dtype(), &sizes, whole.strides(), offset);
+    let c = TensorRef::strided(piece.storage(), piece.dtype(), &sizes, piece.strides(), piece.offset());
+    let (Ok(b), Ok(c)) = (b, c) else { return f64::INFINITY };
+    error(b, c)
+}
+
+/// Returns offset and sizes of the first range of a cell in each dimension, as far as the whole has it.
+fn first_part(whole: TensorRef<'_>, cell: &Cell) -> Option<(usize, Vec<usize>)> {
+    let mut offset = whole.offset();
+    let mut sizes = Vec::new();
+    for ((ranges, stride), &size) in cell.dimensions().iter().zip(whole.strides()).zip(whole.shape()) {
+        let range = ranges.first()?;
+        offset += range.start * stride;
+        sizes.push(range.end.min(size).checked_sub(range.start)?);
+    }
+    Some((offset, sizes))
+}
+
+/// Returns the cells into which pieces of the shape `local` split the whole, in row-major order; the last may reach beyond it (padding).
+fn tiles(shape: &[usize], local: &[usize], splits: &[usize], zigzag: bool) -> Option<Vec<Cell>> {
+    let mut cells = vec![Cell::whole(shape)];
+    for &dimension in splits {
+        let size = local[dimension];
+        let count = shape[dimension].div_ceil(size);
+        if zigzag && (!size.is_multiple_of(2) || count * size != shape[dimension]) {
+            return None;
+        }
+        let ranges = |index: usize| -> Box<[Range<usize>]> {
+            if zigzag {
+                let half = size / 2;
+                let other = 2 * count - 1 - index;
+                Box::new([index * half..(index + 1) * half, other * half..(other + 1) * half])
+            } else {
+                std::iter::once(index * size..(index + 1) * size).collect()
+            }
+        };
+        if cells.len().checked_mul(count)? > MOST_CELLS {
+            return None;
+        }
+        cells = cells
+            .iter()
+            .flat_map(|cell| {
+                (0..count).map(|index| cell.clone().with(dimension, ranges(index))).collect::<Vec<_>>()
+            })
+            .collect();
+    }
+    Some(cells)
+}
+
+/// Returns true if all pieces hold the same elements.
+fn same_everywhere(pieces: &[Held<'_>]) -> bool {
+    classes(pieces).len() == 1
+}
+
+/// Returns the pieces that hold the same elements together, in order.
+pub(crate) fn classes(pieces: &[Held<'_>]) -> Vec<Vec<usize>> {
+    let same = |a: &TensorRecord, b: &TensorRecord| {
+        a.shape == b.shape
+            && match (&a.checksum, &b.checksum) {
+                (Some(Checksum::Xxh3(a)), Some(Checksum::Xxh3(b))) => a == b,
+                _ => a.statistics == b.statistics,
+            }
+    };
+    let mut classes: Vec<Vec<usize>> = Vec::new();
+    for (place, (record, _)) in pieces.iter().enumerate() {
+        match classes.iter_mut().find(|class| same(pieces[class[0]].0, record)) {
+            Some(class) => class.push(place),
+            None => classes.push(vec![place]),
+        }
+    }
+    classes
+}

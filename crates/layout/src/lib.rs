@@ -1,0 +1,24 @@
+//! How the values of many ranks make global ones: a run on many ranks becomes one that can be compared with a run on one device.
+//!
+//! A layout says for each rank which part of a value it holds (contiguous or zigzag shards of any dimensions, uneven or padded at the end),
+//! and whether equal parts are replicas or terms of a sum that is still to be reduced. It is inferred for each value: from shapes and
+//! hashes, and where these leave a choice, from what the other run holds. Values are views over the pieces; statistics are folded.
+//!
+//! Nothing here judges. What the layouts show besides (a replica that differs, shards in another order, values that are still partial) is
+//! returned as remarks, which explain what a judge finds.
+
+mod calls;
+mod fold;
+mod infer;
+mod layout;
+mod pieces;
+mod record;
+mod remark;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use fold::{Folded, fold};
+pub use infer::part_error;
+pub use layout::{Among, Cell, Layout};
+pub use remark::{Remark, Remarks};

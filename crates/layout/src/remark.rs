@@ -1,0 +1,21 @@
+//! What the layout of a value shows besides.
+
+use std::collections::HashMap;
+
+use super::layout::Cell;
+
+/// A statement about one value of the folded run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remark {
+    /// These ranks hold something else than the others.
+    Odd(Vec<u32>),
+    /// Each of these ranks holds a term of a sum, which is divided by the number.
+    Partial(Vec<u32>, u32),
+    /// Ranks hold other shards than in all other values: rank, the shard it holds, the shard it should hold.
+    Order(Vec<(u32, usize, usize)>),
+    /// The value is made of shards: each rank, and the part that it holds.
+    Sharded(Vec<(u32, Cell)>),
+}
+
+/// Remarks by the places of op and slot in the folded run.
+pub type Remarks = HashMap<(usize, usize), Remark>;

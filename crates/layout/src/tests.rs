@@ -1,0 +1,179 @@
+//! Layouts of pieces cut from known values.
+
+#![expect(clippy::single_range_in_vec_init, reason = "a cut of several ranges may have one")]
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use probe_dump::{
+    Checksum, Content, DType, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType, Slot, SlotSide,
+    Task, TensorData, TensorRecord, TensorStore, Value,
+};
+use probe_measure as measure;
+
+use super::{Folded, Remark, fold};
+
+/// Tensors of binary32 by key.
+#[derive(Default)]
+struct Memory(HashMap<String, (Vec<usize>, Vec<f32>)>);
+
+impl TensorStore for Memory {
+    fn load(&self, key: &str) -> Result<TensorData, ReadError> {
+        let (shape, values) = &self.0[key];
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let count = bytes.len();
+        TensorData::contiguous(Arc::new(bytes), 0..count, DType::F32, shape.clone().into())
+            .map_err(|error| ReadError::format(key, error.to_string()))
+    }
+}
+
+type Matrix = (Vec<usize>, Vec<f32>);
+
+/// Returns a matrix of values without pattern.
+fn matrix(rows: usize, columns: usize, seed: u64) -> Matrix {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 40) as f32 / (1_u32 << 23) as f32 - 1.0
+    };
+    (vec![rows, columns], (0..rows * columns).map(|_| next()).collect())
+}
+
+/// Returns these rows and columns of a matrix.
+fn cut((shape, values): &Matrix, rows: &[Range<usize>], columns: Range<usize>) -> Matrix {
+    let kept: Vec<f32> = rows
+        .iter()
+        .cloned()
+        .flatten()
+        .flat_map(|row| values[row * shape[1] + columns.start..row * shape[1] + columns.end].to_vec())
+        .collect();
+    (vec![kept.len() / columns.len(), columns.len()], kept)
+}
+
+/// Returns a rank whose op `n` has the matrix `n` for its result, with data or with statistics alone.
+fn rank(number: u32, values: &[Matrix], with_data: bool) -> Rank {
+    let mut store = Memory::default();
+    let ops = values.iter().enumerate().map(|(place, matrix)| {
+        let key = format!("t{place}");
+        store.0.insert(key.clone(), matrix.clone());
+        let data = store.load(&key).unwrap();
+        let seen = measure::observe(data.view(), Content::HASH);
+        let shape: Vec<u64> = matrix.0.iter().map(|&size| size as u64).collect();
+        let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), shape.into());
+        (record.statistics, record.counts) = (seen.statistics.into(), Some(seen.counts.into()));
+        record.checksum = seen.hash.map(Checksum::of_hash);
+        record.data = with_data.then(|| (&*key).into());
+        let mut op = Op::new(OpName::parse(&format!("Functional.f.{place}.forward")));
+        op.slots.push(Slot::new("output.0", SlotSide::Output, Value::Tensor(record.into())));
+        op
+    });
+    let ops = ops.collect();
+    Rank {
+        framework: probe_dump::Framework::default(),
+        key: PartKey { step: 0, rank: RankId::Rank(number), label: "".into() },
+        task: Task::Tensor,
+        level: "mix".into(),
+        ops,
+        stacks: Vec::new(),
+        store: Arc::new(store),
+        faults: Vec::new(),
+        notes: Vec::new(),
+        cut: false,
+    }
+}
+
+/// Folds ranks that hold `pieces` of one value each, and returns its elements.
+fn folded(whole: &Matrix, pieces: Vec<Matrix>) -> (Vec<f32>, Option<Remark>) {
+    let ranks = (0..).zip(pieces).map(|(number, piece)| rank(number, &[piece], true)).collect();
+    let Folded { rank, mut remarks, .. } = fold(ranks, &self::rank(0, std::slice::from_ref(whole), true));
+    let record = rank.ops[0].slots[0].value.tensor().unwrap();
+    assert_eq!(*record.shape, [whole.0[0] as u64, whole.0[1] as u64]);
+    let data = rank.store.load(record.data.as_deref().unwrap()).unwrap();
+    let bytes = data.view().to_bytes();
+    let values = bytes.as_chunks::<4>().0.iter().map(|&element| f32::from_le_bytes(element)).collect();
+    (values, remarks.remove(&(0, 0)))
+}
+
+#[test]
+fn shards_of_any_cut_make_the_whole() {
+    let whole = matrix(12, 10, 1);
+    let all = 0..10;
+    let cuts: Vec<Vec<Matrix>> = vec![
+        vec![cut(&whole, &[0..6], all.clone()), cut(&whole, &[6..12], all.clone())],
+        vec![cut(&whole, &[0..12], 0..5), cut(&whole, &[0..12], 5..10)],
+        // Zigzag, as context parallelism splits a sequence.
+        vec![cut(&whole, &[0..3, 9..12], all.clone()), cut(&whole, &[3..6, 6..9], all.clone())],
+        // Uneven.
+        vec![
+            cut(&whole, &[0..5], all.clone()),
+            cut(&whole, &[5..10], all.clone()),
+            cut(&whole, &[10..12], all),
+        ],
+        // Two dimensions, of which the first varies fastest.
+        vec![
+            cut(&whole, &[0..6], 0..5),
+            cut(&whole, &[6..12], 0..5),
+            cut(&whole, &[0..6], 5..10),
+            cut(&whole, &[6..12], 5..10),
+        ],
+    ];
+    for pieces in cuts {
+        let (values, remark) = folded(&whole, pieces);
+        assert_eq!(values, whole.1);
+        assert!(matches!(remark, Some(Remark::Sharded(_))), "{remark:?}");
+    }
+}
+
+#[test]
+fn padding_behind_the_last_shard_is_left_out() {
+    let (whole, padded) = (matrix(10, 4, 2), matrix(2, 4, 9));
+    let mut last = cut(&whole, &[6..10], 0..4);
+    (last.0[0], last.1) = (6, [last.1, padded.1].concat());
+    assert_eq!(folded(&whole, vec![cut(&whole, &[0..6], 0..4), last]).0, whole.1);
+}
+
+#[test]
+fn terms_of_a_sum_are_told_from_replicas_that_differ() {
+    let (whole, mut first) = (matrix(8, 8, 3), matrix(8, 8, 4));
+    let mut rest = whole.clone();
+    rest.1.iter_mut().zip(&first.1).for_each(|(rest, first)| *rest -= first);
+    let (values, remark) = folded(&whole, vec![first.clone(), rest]);
+    assert!(values.iter().zip(&whole.1).all(|(made, value)| (made - value).abs() < 1e-6));
+    assert_eq!(remark, Some(Remark::Partial(vec![0, 1], 1)));
+    first.1.copy_from_slice(&whole.1);
+    first.1[3] += 0.5;
+    let (values, remark) = folded(&whole, vec![whole.clone(), first.clone(), whole.clone()]);
+    assert_eq!((values, remark), (first.1, Some(Remark::Odd(vec![1]))));
+}
+
+#[test]
+fn shards_in_another_order_than_elsewhere_differ() {
+    let wholes: Vec<Matrix> = (0..6).map(|seed| matrix(8, 8, seed + 20)).collect();
+    let half = |place: usize, second: bool| {
+        let second = second != (place == 5);
+        cut(&wholes[place], &[if second { 4..8 } else { 0..4 }], 0..8)
+    };
+    let side = |second: bool| (0..6).map(|place| half(place, second)).collect::<Vec<_>>();
+    let folded = fold(vec![rank(0, &side(false), true), rank(1, &side(true), true)], &rank(0, &wholes, true));
+    assert_eq!(folded.remarks[&(5, 0)], Remark::Order(vec![(0, 1, 0), (1, 0, 1)]));
+    assert!(matches!(folded.remarks[&(0, 0)], Remark::Sharded(_)));
+}
+
+#[test]
+fn statistics_of_shards_are_those_of_the_whole() {
+    let whole = matrix(12, 10, 5);
+    let pieces = [cut(&whole, &[0..6], 0..10), cut(&whole, &[6..12], 0..10)];
+    let ranks = (0..).zip(pieces).map(|(number, piece)| rank(number, &[piece], false)).collect();
+    let other = rank(0, &[whole], false);
+    let made = fold(ranks, &other).rank;
+    let (made, due) = [&made, &other].map(|rank| rank.ops[0].slots[0].value.tensor().unwrap().clone()).into();
+    let (a, b) = (made.statistics.get(), due.statistics.get());
+    assert_eq!((a.max, a.min, &made.counts), (b.max, b.min, &due.counts));
+    assert!(
+        (a.mean.unwrap() - b.mean.unwrap()).abs() < 1e-12
+            && (a.norm.unwrap() - b.norm.unwrap()).abs() < 1e-12
+    );
+}
