@@ -69,7 +69,8 @@ pub(super) fn of(
             continue;
         }
         let regions = regions.get_or_init(|| agreement.regions(&flow.pair.substitutions));
-        let region = regions[place].as_ref().filter(|_| !stand_for_themselves(flow, group));
+        let excused = !stand_for_themselves(flow, group) && !levels.stands_out(flow, group);
+        let region = regions[place].as_ref().filter(|_| excused);
         if let Some(region) = region {
             candidates.retain(|candidate| !region.contains(&candidate.op));
             rewritten.extend(region);

@@ -7,14 +7,14 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use crate::difference::{Difference, Fact};
+use crate::difference::Difference;
 use crate::excess::BEYOND;
 use crate::expected::{ExpectedErrors, Results};
 use crate::flow::{Flow, Place};
 use crate::median::median;
 use crate::precision::Precision;
 use crate::transfer::root;
-use crate::value::Excess;
+use crate::value::{Excess, ExpectedError};
 
 use super::computes;
 use probe_dump::{Phase, Slot};
@@ -154,25 +154,42 @@ impl<'f, 'a> Agreement<'f, 'a> {
     }
 
     /// Returns true if the results of an op of both sides agree: their errors are what its inputs from outside
-    /// of the region, or the region's, and rounding leave.
+    /// of the region, or the region's, and rounding leave. A difference that arrives from the region must be undone
+    /// besides: one that is only small beside a larger value, as behind a residual connection, is still there.
     fn agrees(&self, position: usize, region: &HashSet<usize>, led: f64) -> bool {
         let node = &self.flow.nodes[position];
         if !node.is_paired {
             return false;
         }
-        let given =
-            node.given().map(|slot| (position, slot)).filter(|&place| !self.is_made_in(place, region));
-        let others =
-            given.map(|place| self.flow.fact(place)).filter(|fact| fact.is_float).map(Fact::relative);
-        let others = others.fold(0.0, f64::max);
-        let bound = (BEYOND * root([others, led, self.rounding].into_iter())).min(LARGEST);
-        let agrees = |fact: &Fact, error: f64| match fact.difference {
-            Difference::None => true,
-            Difference::Numbers => error <= bound,
-            _ => fact.allowed,
+        let given = node.given().map(|slot| (position, slot));
+        let given = given.filter(|&place| self.flow.fact(place).is_float);
+        let (within, outside): (Vec<Place>, Vec<Place>) =
+            given.partition(|&place| self.is_made_in(place, region));
+        let largest = |places: &[Place]| {
+            places.iter().map(|&place| self.flow.fact(place).relative()).fold(0.0, f64::max)
+        };
+        let bound = (BEYOND * root([largest(&outside), led, self.rounding].into_iter())).min(LARGEST);
+        let carried = largest(&within);
+        let agrees = |place: Place| {
+            let fact = self.flow.fact(place);
+            match fact.difference {
+                Difference::None => true,
+                Difference::Numbers => {
+                    self.error(place) <= bound && (carried <= bound || self.is_undone(place, carried))
+                }
+                _ => fact.allowed,
+            }
         };
         let mut results = node.results().map(|slot| (position, slot)).peekable();
-        results.peek().is_some() && results.all(|place| agrees(self.flow.fact(place), self.error(place)))
+        results.peek().is_some() && results.all(agrees)
+    }
+
+    /// Returns true if less than one part in [`BEYOND`] is left in a result of what its inputs would leave there.
+    fn is_undone(&self, place: Place, carried: f64) -> bool {
+        match self.result(place) {
+            Some(value) => value.error * BEYOND <= value.explained,
+            None => self.error(place) * BEYOND <= carried,
+        }
     }
 
     fn is_made_in(&self, (op, slot): Place, region: &HashSet<usize>) -> bool {
@@ -186,9 +203,13 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let fact = self.flow.fact(place);
         // The norm and mean of statistics show less than their extremes.
         let own = fact.relative().max(fact.likely);
+        self.result(place).map_or(own, |value| own.min(value.error.max(fact.likely)))
+    }
+
+    /// Returns what is expected of the result at a place, if anything.
+    fn result(&self, place: Place) -> Option<&'f ExpectedError> {
         let results = self.results.get_or_init(|| self.expected.results());
-        let scaled = results.index(place).map(|index| self.expected.values[index].error);
-        scaled.map_or(own, |error| own.min(error.max(fact.likely)))
+        results.index(place).map(|index| &self.expected.values[index])
     }
 }
 
