@@ -33,6 +33,7 @@ Examples:
   probe capture --runtime acl --steps 10 -o npu_dump -- python train.py
   probe capture --runtime acl --step-on aclnnApplyAdamWV2 -- ./train
   probe capture --runtime acl-dump --steps 10 -o kernel_dump -- python train.py")]
+#[expect(clippy::struct_excessive_bools, reason = "independent switches")]
 pub(super) struct CaptureArgs {
     /// TOML file of settings.
     #[arg(long, value_name = "FILE")]
