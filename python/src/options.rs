@@ -1,9 +1,9 @@
-//! Recording options, as passed by the Python package.
+//! Recording options and the manifest, as passed by the Python package.
 
 use std::num::NonZero;
 use std::thread;
 
-use probe::capture::{CaptureTask, Existing};
+use probe::capture::{CaptureTask, Existing, RunManifest};
 use probe::dump::{Content, Phase};
 use serde::Deserialize;
 
@@ -72,4 +72,14 @@ impl Options {
             Phase::None => true,
         }
     }
+}
+
+/// Combines the manifest of this format and version with Python's facts about the run.
+pub(crate) fn full_manifest(run: &str) -> serde_json::Result<RunManifest> {
+    let run: serde_json::Map<String, serde_json::Value> = serde_json::from_str(run)?;
+    let mut manifest = serde_json::to_value(RunManifest::default())?;
+    if let Some(keys) = manifest.as_object_mut() {
+        keys.extend(run);
+    }
+    serde_json::from_value(manifest)
 }

@@ -1,0 +1,220 @@
+//! Records of calls: opened before a call runs, completed or broken off when it ends.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use probe::capture::OpRecord;
+use probe::dump::{Phase, SlotSide};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+
+use super::place::Here;
+use super::thread::{Busy, scope};
+use super::{Raised, Recorder, lock};
+use crate::call::{Call, OpInfo};
+use crate::flatten::Style;
+use crate::interrupt;
+use crate::measure::short;
+use crate::names::Origin;
+use crate::tape::Tape;
+
+impl Recorder {
+    /// Runs the body of an entry, unless the recorder is already at work in this thread; no fault escapes.
+    pub(super) fn guarded<T>(&self, py: Python<'_>, body: impl FnOnce() -> PyResult<Option<T>>) -> Option<T> {
+        let _busy = Busy::enter(&self.spent)?;
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+        let fault = match outcome {
+            Ok(Ok(value)) => return value,
+            Ok(Err(error)) => {
+                interrupt::kept(py, &error);
+                short(&error)
+            }
+            Err(_) => "a panic in the recorder".to_owned(),
+        };
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        lock(py, &self.first_fault).get_or_insert(fault);
+        None
+    }
+
+    /// Opens the record of a dispatcher op about to run. None if it is not to be recorded.
+    pub(super) fn before_op(
+        &self,
+        func: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+    ) -> Option<(Call, Arc<OpInfo>)> {
+        let py = func.py();
+        self.guarded(py, || {
+            let info = self.op_info(func)?;
+            if info.stem.is_empty() {
+                return Ok(None);
+            }
+            let Some(Here { node, found, region, recomputed, backward }) = self.here(py)? else {
+                return Ok(None);
+            };
+            let phase = if backward { Phase::Backward } else { Phase::Forward };
+            let key = if backward { &info.backward_key } else { &info.forward_key };
+            let mut scope = scope();
+            let number = {
+                let sequence: Option<u64> = if backward {
+                    node.call_method0(intern!(py, "_sequence_nr"))?.extract().ok()
+                } else {
+                    self.questions.sequence.bind(py).call0()?.extract().ok()
+                };
+                let mut names = lock(py, &self.names);
+                let mut place = found.as_ref().map(|found| found.id);
+                if let Some(sequence) = sequence {
+                    if !backward {
+                        names.note_origin(sequence, || Origin { scope: scope.clone(), place });
+                    } else if found.as_ref().is_none_or(|found| found.place.engine_only)
+                        && let Some(origin) = names.origin(sequence)
+                    {
+                        // No user code runs here: the user wrote the forward op.
+                        scope = origin.scope.clone().or(scope);
+                        place = origin.place.or(place);
+                    }
+                }
+                (names.number(key, region), place)
+            };
+            let (number, place) = number;
+            let name = format!("{}.{number}.{}", info.stem, if backward { "backward" } else { "forward" });
+            if !self.wants(py, &name, scope.as_deref(), phase) {
+                return Ok(None);
+            }
+            let mut call = self.call(py, name, scope.as_deref(), self.stack(py, place), recomputed);
+            call.remembered = false;
+            // Leaves room for the results.
+            call.record.slots.reserve(args.len() + kwargs.len() + 1);
+            if self.options.inputs {
+                self.arguments(&mut call, args, kwargs, true);
+            }
+            call.announce();
+            Ok(Some((call, info)))
+        })
+    }
+
+    /// Adds a call's result and files its record; `written` are the arguments it is known to have written to.
+    pub(super) fn completed(
+        &self,
+        py: Python<'_>,
+        call: &mut Call,
+        written: &[Bound<'_, PyAny>],
+        result: &Bound<'_, PyAny>,
+    ) {
+        call.ended();
+        self.returned.fetch_add(1, Ordering::Relaxed);
+        self.guarded(py, || {
+            if call.unwanted {
+                return Ok(None::<()>);
+            }
+            for tensor in written.iter().flat_map(tensors_of) {
+                self.meter.forget(&tensor);
+                call.rewritten.push(tensor.as_ptr().addr());
+            }
+            if self.options.outputs {
+                self.results(call, result);
+                if result.is_none() {
+                    // In-place ops on lists return nothing: their results are in their arguments.
+                    self.walk(py, call, Style { side: SlotSide::Output, join_numbers: true }, |walk| {
+                        let mut path = String::from("output");
+                        for (index, value) in written.iter().enumerate() {
+                            walk.at(&mut path, index, value, 0);
+                        }
+                    });
+                }
+            }
+            self.file(py, call);
+            Ok(None)
+        });
+    }
+
+    /// Files an incomplete record: the call ended in an exception.
+    pub(super) fn broken_off(&self, py: Python<'_>, call: &mut Call, error: Option<&Bound<'_, PyAny>>) {
+        call.ended();
+        self.guarded(py, || {
+            if let Some(error) = error {
+                self.remember(call, error);
+            }
+            if !call.unwanted {
+                call.record.raised = true;
+                self.file(py, call);
+            }
+            Ok(None::<()>)
+        });
+    }
+
+    /// Remembers the innermost call that an exception has ended.
+    pub(super) fn remember(&self, call: &Call, error: &Bound<'_, PyAny>) {
+        let identity = error.as_ptr().addr();
+        let mut raised = lock(error.py(), &self.raised);
+        if raised.as_ref().is_none_or(|raised| raised.error != identity) {
+            *raised = Some(Raised {
+                op: call.record.name.clone(),
+                error: identity,
+                text: short(&PyErr::from_value(error.clone())),
+                returned: self.returned.load(Ordering::Relaxed),
+            });
+        }
+    }
+
+    pub(super) fn end_step(&self, py: Python<'_>, end: impl FnOnce(&Tape)) {
+        let Some(_busy) = Busy::enter(&self.spent) else { return };
+        self.settle(py);
+        end(&self.tape);
+        self.meter.restart(py);
+        *lock(py, &self.last_region) = None;
+    }
+
+    /// An empty record.
+    pub(super) fn call(
+        &self,
+        py: Python<'_>,
+        name: String,
+        scope: Option<&str>,
+        stack: Option<u32>,
+        recomputed: bool,
+    ) -> Call {
+        let stored = self.options.with_data()
+            || self.questions.stores.as_ref().is_some_and(|stores| asked(py, stores, &name, scope));
+        let record =
+            OpRecord { name, scope: scope.map(Into::into), stack, recomputed, ..OpRecord::default() };
+        Call::new(record, stored)
+    }
+
+    /// Returns true if the op `name` in the module call `scope` is to be recorded.
+    pub(super) fn wants(&self, py: Python<'_>, name: &str, scope: Option<&str>, phase: Phase) -> bool {
+        self.options.has_phase(phase)
+            && self.questions.wants.as_ref().is_none_or(|wants| asked(py, wants, name, scope))
+    }
+
+    pub(super) fn op_info(&self, func: &Bound<'_, PyAny>) -> PyResult<Arc<OpInfo>> {
+        let py = func.py();
+        let address = func.as_ptr() as usize;
+        if let Some(info) = lock(py, &self.ops).get(&address) {
+            return Ok(Arc::clone(info));
+        }
+        let described = interrupt::asked(py, || self.questions.describe_op.bind(py).call1((func,)))?;
+        let info = Arc::new(OpInfo::new(func, &described)?);
+        lock(py, &self.ops).insert(address, Arc::clone(&info));
+        Ok(info)
+    }
+}
+
+/// Returns the tensors of a written value: the value itself, or the items of a list.
+pub(super) fn tensors_of<'py>(value: &Bound<'py, PyAny>) -> Vec<Bound<'py, PyAny>> {
+    if let Ok(items) = value.cast::<PyList>() {
+        return items.iter().collect();
+    }
+    if let Ok(items) = value.cast::<PyTuple>() {
+        return items.iter().collect();
+    }
+    vec![value.clone()]
+}
+
+/// Returns the answer of a Python function; a failure means no.
+fn asked(py: Python<'_>, question: &Py<PyAny>, name: &str, scope: Option<&str>) -> bool {
+    interrupt::asked(py, || question.call1(py, (name, scope)))
+        .and_then(|answer| answer.is_truthy(py))
+        .unwrap_or(false)
+}
