@@ -19,4 +19,5 @@ fn a_reduction_left_out_is_named_with_its_group() {
     assert!(words.contains("Module.attention.out.Linear.forward.0 output.0"), "{}", run.stdout);
     let said = "each of ranks 0-1 holds a partial sum; the all-reduce over tp is missing";
     assert!(words.contains(said), "{}", run.stdout);
+    assert!(words.contains("cause numerics"), "{}", run.stdout);
 }

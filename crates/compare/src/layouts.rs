@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::CompareError;
 use super::collect::load;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, Slot, SlotSide, TensorRecord};
-use probe_judge::{Cause, Finding, OpJudgement, PartJudgement, Verdict};
+use probe_judge::{Cause, Finding, OWN_INPUTS, OpJudgement, PartJudgement, Role, Verdict};
 use probe_layout::{Cell, Folded, Remark, Remarks, fold, part_error};
 use probe_measure as measure;
 use probe_pair::{Many, OpPair, Paired, Pairing, PartMatch, PartPair, value_key};
@@ -126,13 +126,19 @@ impl Layouts {
         if self.ranks.is_empty() {
             return;
         }
-        let PartJudgement { ops, findings, .. } = judged;
+        let PartJudgement { ops, findings, notes, .. } = judged;
         findings.retain(|finding| !self.is_of_layout(pair, finding, ops));
         for (place, finding) in findings.iter_mut().enumerate() {
+            let before = finding.cause;
             if let Some(said) = self.explanation(pair, finding, place == 0) {
-                finding.reason =
-                    if finding.reason.is_empty() { said } else { format!("{said}; {}", finding.reason) };
+                // Nothing is said of an arrival that turned out to be the result of an op.
+                let own =
+                    Some(&finding.reason).filter(|reason| !reason.is_empty() && finding.cause == before);
+                finding.reason = own.map_or_else(|| said.clone(), |reason| format!("{said}; {reason}"));
             }
+        }
+        if !findings.iter().any(|finding| finding.cause == Cause::Input) {
+            notes.retain(|note| !note.starts_with(OWN_INPUTS));
         }
     }
 
@@ -187,10 +193,18 @@ impl Layouts {
         })
     }
 
-    /// Moves a finding to another op.
+    /// Moves a finding to another op. A value that was found on arrival is then the result of that op.
     fn moved(pair: &PartPair, finding: &mut Finding, order: usize, slot: &str) {
-        finding.order = order;
-        pair.name(&pair.ops[order]).clone_into(&mut finding.op);
+        if finding.order != order {
+            let op = pair.name(&pair.ops[order]);
+            finding.module = OpName::parse(op).module_path().map(str::to_owned);
+            op.clone_into(&mut finding.op);
+            finding.order = order;
+        }
+        if finding.cause == Cause::Input && slot.starts_with("output") {
+            finding.cause = Cause::Numerics;
+            finding.role = Role::Introduces;
+        }
         slot.clone_into(&mut finding.slot);
     }
 

@@ -71,6 +71,7 @@ pub use frames::{source_line, user_frames};
 pub use group::{FaultGroup, groups as fault_groups};
 pub use history::History;
 pub use noise::{Noise, NoiseMeter, PartNoise, measure_noise};
+pub use notes::OWN_INPUTS;
 pub use ops::multiplies;
 pub use part::{PriorKnowledge, judge_part};
 pub use reference::ReferenceErrors;

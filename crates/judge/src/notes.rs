@@ -25,6 +25,9 @@ pub(super) struct Drift {
 /// Fraction of the products that must show a coarse precision for a note about it.
 const MOST: f64 = 0.6;
 
+/// Beginning of the note on values that the run did not compute.
+pub const OWN_INPUTS: &str = "the run's own inputs or weights already differ";
+
 /// Returns all statements.
 pub(super) fn of(
     flow: &Flow<'_>,
@@ -53,7 +56,7 @@ pub(super) fn of(
     if candidates.iter().any(|candidate| candidate.cause == Cause::Input) && !collection {
         let (parameters, inputs) = foreign(flow, expected, slots);
         notes.push(format!(
-            "the run's own inputs or weights already differ (parameters: {parameters}, inputs: {inputs}); each op is judged by its output error relative to its input error"
+            "{OWN_INPUTS} (parameters: {parameters}, inputs: {inputs}); each op is judged by its output error relative to its input error"
         ));
     }
     notes.extend(drifted(flow, drift));

@@ -82,6 +82,7 @@ def test_a_block_that_is_not_run_says_why() -> None:
         ("docs/development.md", "(cd"),
         ("docs/development.md", ".venv/bin/maturin"),
         ("docs/development.md", "target/debug/generate-schemas"),
+        ("docs/layouts.md", "probe"),
         ("docs/on-real-hardware.md", "source"),
         ("docs/on-real-hardware.md", "maturin"),
         ("docs/replay.md", "probe"),
