@@ -232,8 +232,9 @@ versions=(2.1.0 newest)
 torch_environments() {
     local version python wanted
     for version in "${versions[@]}"; do
-        wanted="torch==$version numpy<2"
-        [[ $version != newest ]] || wanted="torch numpy"
+        # From 26 on pyarrow needs NumPy 2.
+        wanted="torch==$version numpy<2 pyarrow<26"
+        [[ $version != newest ]] || wanted="torch numpy pyarrow"
         python="$target/torch-$version/bin/python"
         # A version takes 5 GB.
         if [[ ! -x $python && $(df --output=avail -k "$target" | tail -n 1) -lt 8388608 ]]; then
@@ -249,7 +250,7 @@ torch_environments() {
         read -ra wanted <<<"$wanted"
         "$python" -c 'import torch, pyarrow' 2>/dev/null ||
             "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile \
-                "${wanted[@]}" pytest pytest-xdist pyarrow safetensors openpyxl ||
+                "${wanted[@]}" pytest pytest-xdist safetensors openpyxl ||
             untested torch_environments "torch $version could not be installed"
     done
 }
