@@ -75,6 +75,9 @@ impl<'f, 'a> Agreement<'f, 'a> {
             let backward = self.flow.backward_of(position).filter(|_| self.flow.nodes[position].is_paired);
             for reader in readers.into_iter().chain(backward) {
                 if !region.contains(&reader) && !self.agrees(reader, &region, led) {
+                    if self.is_in_another_type(reader) {
+                        return None;
+                    }
                     region.insert(reader);
                     queue.push_back(reader);
                 }
@@ -182,6 +185,16 @@ impl<'f, 'a> Agreement<'f, 'a> {
         };
         let mut results = node.results().map(|slot| (position, slot)).peekable();
         results.peek().is_some() && results.all(agrees)
+    }
+
+    /// Returns true if both sides compute an op, in different element types: that is a choice, and no way of writing.
+    fn is_in_another_type(&self, position: usize) -> bool {
+        let node = &self.flow.nodes[position];
+        let is_other = |slot: usize| {
+            let fact = self.flow.fact((position, slot));
+            fact.difference == Difference::DType && !fact.allowed
+        };
+        node.is_paired && computes(node) && node.results().any(is_other)
     }
 
     /// Returns true if less than one part in [`BEYOND`] is left in a result of what its inputs would leave there.
