@@ -39,7 +39,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "keep": ('"non-finite"', "non-finite"),
     "keep_steps": ("3", 3),
     "perturb": ("7", 7),
-    "inject": ('"/tmp/dump"', "/tmp/dump"),
+    "inject": ('"/data/dump"', "/data/dump"),
     "inject_at": ('["layers.1"]', (Pattern("layers.1"),)),
     "replace": ('["results"]', ("results",)),
     "recheck": ("true", True),
