@@ -141,11 +141,27 @@ impl Part {
         self
     }
 
+    /// Adds a tensor that the baseline alone has to the last op.
+    pub(super) fn tensor_of_one(&mut self, path: &str, baseline: &Drawn) -> &mut Self {
+        let value = Value::Tensor(Arc::new(baseline.record()));
+        self.sides[0].last_mut().unwrap().slots.push(Slot::new(path, SlotSide::Input, value));
+        self
+    }
+
     /// Adds a number to the last op, on the sides that have one.
     pub(super) fn number(&mut self, path: &str, sides: [Option<f64>; 2]) -> &mut Self {
         for (ops, number) in self.sides.iter_mut().zip(sides) {
             let slot = number.map(|number| Value::Scalar(Scalar::Number(Number::Float(number))));
             ops.last_mut().unwrap().slots.extend(slot.map(|value| Slot::new(path, SlotSide::Input, value)));
+        }
+        self
+    }
+
+    /// Adds an integer to the last op, on the sides that have one.
+    pub(super) fn integer(&mut self, path: &str, sides: [Option<i64>; 2]) -> &mut Self {
+        for (ops, number) in self.sides.iter_mut().zip(sides) {
+            let value = number.map(|number| Value::Scalar(Scalar::Number(Number::Int(number.into()))));
+            ops.last_mut().unwrap().slots.extend(value.map(|value| Slot::new(path, SlotSide::Input, value)));
         }
         self
     }

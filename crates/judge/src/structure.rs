@@ -3,6 +3,7 @@
 //! `view` on the other.
 
 mod answered;
+mod called;
 mod converging;
 mod levels;
 mod named;
@@ -11,6 +12,7 @@ use std::cell::OnceCell;
 use std::collections::HashSet;
 
 use answered::answered;
+use called::without_same_calls;
 pub(super) use converging::Agreement;
 use levels::Levels;
 use named::named;
@@ -44,18 +46,19 @@ pub(super) struct Structure {
 
 /// Judges the groups of unpaired ops. Differences that arrive behind a group are removed from `candidates`:
 /// the group is reported instead.
-pub(super) fn of(
-    flow: &Flow<'_>,
-    agreement: &Agreement<'_, '_>,
+pub(super) fn of<'a>(
+    flow: &Flow<'a>,
+    agreement: &Agreement<'_, 'a>,
     candidates: &mut Vec<Candidate>,
 ) -> Structure {
     // A part that could only be read in part lacks the rest for that reason.
     if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
         return Structure { fault: None, note: None, rewritten: HashSet::new() };
     }
-    without_reshaped(flow, candidates);
+    without_reshaped(flow, agreement, candidates);
     let mut rewritten = without_resized(flow, agreement, candidates);
-    let groups = Groups { flow, idle: idle(flow), answered: answered(flow) };
+    rewritten.extend(without_same_calls(flow, agreement, candidates));
+    let groups = Groups { flow, agreement, idle: idle(flow), answered: answered(flow) };
     let levels = Levels::of(flow);
     let regions = OnceCell::new();
     let mut fault: Option<Candidate> = None;
@@ -97,13 +100,14 @@ fn is_behind(group: &Substitution, candidate: &Candidate) -> bool {
 }
 
 /// Groups of unpaired ops, and what is known of all of them.
-struct Groups<'f, 'a> {
-    flow: &'f Flow<'a>,
+struct Groups<'g, 'f, 'a> {
+    flow: &'g Flow<'a>,
+    agreement: &'g Agreement<'f, 'a>,
     idle: HashSet<usize>,
     answered: Vec<bool>,
 }
 
-impl Groups<'_, '_> {
+impl Groups<'_, '_, '_> {
     /// Returns true if what a group passes on differs, or if one side alone computes in it. `first` is its first op.
     fn differ(&self, place: usize, first: usize, candidates: &[Candidate]) -> bool {
         let (flow, group) = (self.flow, &self.flow.pair.substitutions[place]);
@@ -129,7 +133,7 @@ impl Groups<'_, '_> {
             let certain = |&place: &Place| {
                 let difference = flow.fact(place).difference;
                 (difference.hides_numbers() || difference == Difference::DType)
-                    && !comes_to_the_same(flow, place.0, candidates)
+                    && !comes_to_the_same(flow, self.agreement, place.0, candidates)
             };
             candidates.iter().any(|candidate| is_behind(group, candidate))
                 || group.boundary.iter().any(certain)
@@ -139,8 +143,8 @@ impl Groups<'_, '_> {
     }
 }
 
-/// Removes ops whose values have other sizes, where everything that is made of them agrees again; returns the
-/// ops in between.
+/// Removes ops whose values have other sizes, or come from other ops, where everything that is made of them agrees
+/// again; returns the ops in between.
 fn without_resized(
     flow: &Flow<'_>,
     agreement: &Agreement<'_, '_>,
@@ -148,8 +152,9 @@ fn without_resized(
 ) -> HashSet<usize> {
     let mut rewritten = HashSet::new();
     let resized = |op: usize| flow.facts(op).any(|fact| fact.difference == Difference::Shape);
-    let first: Vec<usize> =
-        candidates.iter().map(|candidate| candidate.op).filter(|&op| resized(op)).collect();
+    let rewired = |candidate: &&Candidate| candidate.cause == Cause::Structure;
+    let first = candidates.iter().filter(|candidate| rewired(candidate) || resized(candidate.op));
+    let first: Vec<usize> = first.map(|candidate| candidate.op).collect();
     for op in first {
         if !rewritten.contains(&op) {
             rewritten.extend(agreement.region(&[op]).unwrap_or_default());
@@ -160,10 +165,11 @@ fn without_resized(
 }
 
 /// Removes inputs with a different shape, or on one side only, from which ops compute the same.
-fn without_reshaped(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) {
+fn without_reshaped(flow: &Flow<'_>, agreement: &Agreement<'_, '_>, candidates: &mut Vec<Candidate>) {
+    let comes_to_the_same = |op| comes_to_the_same(flow, agreement, op, candidates);
     let harmless: Vec<bool> = candidates
         .iter()
-        .map(|candidate| is_reshaped(flow, candidate) && comes_to_the_same(flow, candidate.op, candidates))
+        .map(|candidate| is_reshaped(flow, candidate) && comes_to_the_same(candidate.op))
         .collect();
     let mut harmless = harmless.into_iter();
     candidates.retain(|_| !harmless.next().unwrap_or(false));
@@ -179,10 +185,13 @@ fn is_reshaped(flow: &Flow<'_>, candidate: &Candidate) -> bool {
 
 /// Returns true if an op computes the same from different inputs: an attention that receives a mask on one
 /// side and makes its own, or one of another shape, on the other.
-fn comes_to_the_same(flow: &Flow<'_>, op: usize, candidates: &[Candidate]) -> bool {
-    let mut results = flow.nodes[op].results().peekable();
-    results.peek().is_some()
-        && results.all(|slot| flow.fact((op, slot)).difference.is_open())
+fn comes_to_the_same(
+    flow: &Flow<'_>,
+    agreement: &Agreement<'_, '_>,
+    op: usize,
+    candidates: &[Candidate],
+) -> bool {
+    agreement.makes_the_same(op)
         && candidates.iter().all(|candidate| candidate.op != op || is_reshaped(flow, candidate))
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use super::Cause;
 use super::candidate::Candidate;
-use super::difference::Difference;
+use super::difference::{Difference, Fact};
 use super::excess::BEYOND;
 use super::expected::GradientErrors;
 use super::flow::{Flow, Place};
@@ -26,16 +26,23 @@ pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, place: Place) -> Option<
     let baseline = makers(flow, 0, place, b?)?;
     let &first = baseline.first()?;
     let candidate = makers(flow, 1, place, c?)?;
-    if candidate.iter().any(|maker| baseline.iter().any(|other| other.0 == maker.0)) {
+    if candidate.iter().any(|maker| baseline.contains(maker)) {
         return None;
     }
-    // The error is new if it is beyond that of the value where it was made.
+    // The error is new if it is beyond that of the value where it was made. Where another op makes the same on the
+    // candidate's side, it may be off by as much as what it is made of.
     let made = baseline.iter().map(|&maker| flow.fact(maker).relative()).fold(0.0, f64::max);
+    let given = candidate.iter().flat_map(|maker| flow.given(maker.0)).map(|given| error(flow.fact(given)));
     let rounding = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
-    if fact.relative() <= BEYOND * made.hypot(rounding) {
+    if fact.relative() <= BEYOND * given.fold(made, f64::max).hypot(rounding) {
         return None;
     }
-    let name = |maker: Place| flow.nodes[maker.0].op.name.as_str();
+    // Results of one op are told apart.
+    let is_same_op = candidate.iter().any(|maker| baseline.iter().any(|other| other.0 == maker.0));
+    let name = |maker: Place| match flow.slot(maker).filter(|_| is_same_op) {
+        Some(slot) => format!("{} {}", flow.nodes[maker.0].op.name.as_str(), slot.path),
+        None => flow.nodes[maker.0].op.name.as_str().to_owned(),
+    };
     let gradient = flow.nodes[first.0].op.name.phase() != Phase::Forward;
     let (cause, said) = if let Some(&other) = candidate.first() {
         let said = format!("reads the result of {}, the baseline that of {}", name(other), name(first));
@@ -45,6 +52,11 @@ pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, place: Place) -> Option<
         (cause, format!("was written to after {} made it: no recorded op did", name(first)))
     };
     Some(Candidate { said, ..Candidate::at(place.0, Some(place.1), cause) })
+}
+
+/// Returns the error of what an op reads, 1 if that has no number.
+fn error(fact: &Fact) -> f64 {
+    if fact.is_float && !fact.difference.is_open() { 1.0 } else { fact.relative() }
 }
 
 /// Returns the places where a value was made on one side before it is read, by ops that both sides have. `None`

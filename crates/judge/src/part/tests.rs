@@ -143,3 +143,73 @@ fn a_padding_that_is_cut_off_again_is_written_otherwise() {
     let other = judged(&x().map(f64::sin));
     assert_eq!(named(&other)[0].0, "Aten.constant_pad_nd.0.forward", "what is cut out differs");
 }
+
+#[test]
+fn results_of_one_op_are_told_apart_where_they_are_read() {
+    let halves = [Drawn::normal(6, &[40, 15]), Drawn::normal(7, &[40, 15])];
+    let judged = |read: &Drawn| {
+        let mut part = Part::default();
+        part.op("Tensor.chunk.0.forward").tensor("input.0", &x(), &x());
+        part.tensor("output.0", &halves[0], &halves[0]).tensor("output.1", &halves[1], &halves[1]);
+        part.op("Torch.tanh.0.forward").tensor("input.0", &halves[0], read);
+        part.tensor("output.0", &halves[0].map(f64::tanh), &read.map(f64::tanh)).judged("")
+    };
+    assert_eq!(named(&judged(&halves[0])), []);
+    let swapped = judged(&halves[1]);
+    assert_eq!(named(&swapped), [("Torch.tanh.0.forward", Cause::Structure)]);
+    let reason = &swapped.findings[0].reason;
+    assert!(reason.contains("Tensor.chunk.0.forward output.1, the baseline that of"), "{reason}");
+}
+
+#[test]
+fn another_sign_on_the_way_to_the_same_is_written_otherwise() {
+    let (square, back) = (x().map(|value| value * value), x().map(|value| -value * value));
+    let judged = |function: fn(f64) -> f64, name: &str| {
+        let (b, c) = (square.map(function), back.map(function));
+        let mut part = Part::default();
+        part.op("Tensor.square.0.forward").tensor("input.0", &x(), &x()).tensor("output.0", &square, &square);
+        part.op("Tensor.neg.0.forward").tensor("input.0", &square, &square).tensor("output.0", &back, &back);
+        part.op(name).tensor("input.0", &square, &back).tensor("output.0", &b, &c);
+        part.op("Tensor.tanh.0.forward").tensor("input.0", &b, &c);
+        part.tensor("output.0", &b.map(f64::tanh), &c.map(f64::tanh)).judged("")
+    };
+    assert_eq!(named(&judged(f64::cos, "Tensor.cos.0.forward")), []);
+    assert_eq!(named(&judged(f64::sin, "Tensor.sin.0.forward")).len(), 1, "it does not end there");
+}
+
+#[test]
+fn a_dimension_counted_from_the_other_end_is_the_same() {
+    let judged = |dimension: i64, made: &Drawn| {
+        let mut part = Part::default();
+        part.op("Tensor.cumsum.0.forward").tensor("input.0", &x(), &x());
+        part.integer("input.1", [Some(1), Some(dimension)]);
+        part.tensor("output.0", &x(), made).judged("")
+    };
+    assert_eq!(named(&judged(-1, &x().off(5, NOISE))), []);
+    assert_eq!(named(&judged(-2, &x().off(5, NOISE))), [("Tensor.cumsum.0.forward", Cause::Argument)]);
+    assert_eq!(named(&judged(-1, &Drawn::normal(9, &[40, 30]))).len(), 1, "another result");
+}
+
+#[test]
+fn a_cast_called_in_another_way_is_told_by_its_result() {
+    let judged = |made: &Drawn| {
+        let mut part = Part::default();
+        part.op("Tensor.to.0.forward").tensor("input.0", &x(), &x()).integer("input.1", [Some(6), Some(7)]);
+        part.tensor("output.0", &x(), made).judged("")
+    };
+    assert_eq!(named(&judged(&x())), []);
+    assert_eq!(named(&judged(&x().off(5, 1e-3)))[0].1, Cause::Argument);
+}
+
+#[test]
+fn a_number_in_the_place_of_a_tensor_is_named_unless_it_makes_the_same() {
+    let (y, zero) = (Drawn::normal(2, &[40, 30]), x().map(|_| 0.0));
+    let judged = |y: &Drawn| {
+        let mut part = Part::default();
+        part.op("Tensor.sub.0.forward").tensor("input.0", &x(), &x()).tensor_of_one("input.1", y);
+        part.integer("input.1", [None, Some(0)]);
+        part.tensor("output.0", &x().with(y, |x, y| x - y), &x()).judged("")
+    };
+    assert_eq!(named(&judged(&zero)), []);
+    assert_eq!(named(&judged(&y)).len(), 1);
+}

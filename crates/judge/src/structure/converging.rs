@@ -7,17 +7,16 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 
-use crate::difference::Difference;
+use crate::difference::{Difference, Fact};
 use crate::excess::BEYOND;
 use crate::expected::{ExpectedErrors, Results};
 use crate::flow::{Flow, Place};
 use crate::median::median;
 use crate::precision::Precision;
-use crate::transfer::root;
 use crate::value::{Excess, ExpectedError};
 
 use super::computes;
-use probe_dump::{Phase, Slot};
+use probe_dump::{Phase, Slot, SlotSide};
 use probe_pair::Substitution;
 
 /// Largest error that still counts as agreement: what coarse types leave behind a few ops.
@@ -32,6 +31,8 @@ pub(crate) struct Agreement<'f, 'a> {
     expected: &'f ExpectedErrors,
     /// Made when it is needed.
     results: OnceCell<Results<'f>>,
+    /// Positions of each side's ops by name, made when they are needed.
+    names: OnceCell<[HashMap<&'a str, usize>; 2]>,
     /// Error that one op leaves in this part: rounding of the coarsest type, or of coarse products.
     rounding: f64,
 }
@@ -50,6 +51,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
             flow,
             expected,
             results: OnceCell::new(),
+            names: OnceCell::new(),
             rounding: floor.max(coarsest.map_or(0.0, |coarse| coarse.unknown)),
         }
     }
@@ -60,21 +62,26 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let mut region: HashSet<usize> = first.iter().copied().collect();
         let mut queue: VecDeque<usize> = first.iter().copied().collect();
         // Between modules readers are not recorded.
-        if self.flow.modules_alone || first.iter().all(|&op| self.readers(op).is_empty()) {
+        let ends = |op: &usize| self.readers(*op).is_empty() && self.accumulated(*op).is_empty();
+        if self.flow.modules_alone || first.iter().all(ends) {
             return None;
         }
         let led = self.led_to(first);
         while let Some(position) = queue.pop_front() {
             let readers = self.readers(position);
-            let is_read = !readers.is_empty();
+            let accumulated = self.accumulated(position);
+            let is_read = !readers.is_empty() || !accumulated.is_empty();
             let reaches_far = region.len().max(readers.len()) > MOST;
             if reaches_far || self.is_end(position, is_read, first.contains(&position)) {
                 return None;
             }
             // Names of unpaired ops count calls of their side alone.
             let backward = self.flow.backward_of(position).filter(|_| self.flow.nodes[position].is_paired);
-            for reader in readers.into_iter().chain(backward) {
-                if !region.contains(&reader) && !self.agrees(reader, &region, led) {
+            let sums = accumulated.into_iter().filter(|sum| !self.arrives(*sum, led));
+            let others = readers.into_iter().chain(backward);
+            let others = others.filter(|&reader| !self.agrees(reader, &region, led));
+            for reader in others.chain(sums).collect::<Vec<usize>>() {
+                if !region.contains(&reader) {
                     if self.is_in_another_type(reader) {
                         return None;
                     }
@@ -147,6 +154,79 @@ impl<'f, 'a> Agreement<'f, 'a> {
         readers.map(|place| place.0).filter(|&reader| reader > position).collect()
     }
 
+    /// Returns the later ops that read the sum of gradients to which a backward op adds one: autograd adds up those of
+    /// all readers of a value, which nobody records. They are the backward of the op that made the value, or the
+    /// gradient of a parameter and its optimizer.
+    fn accumulated(&self, position: usize) -> Vec<usize> {
+        let node = &self.flow.nodes[position];
+        if node.op.name.phase() != Phase::Backward || node.is_dispatcher() {
+            return Vec::new();
+        }
+        let (b, c) = self.flow.pair.op(&self.flow.pair.ops[position]);
+        let mut found = Vec::new();
+        for (side, op) in [b, c].into_iter().enumerate() {
+            let forward = op.and_then(|op| self.position(side, &op.name.in_phase(Phase::Forward)?));
+            let Some(forward) = forward else { continue };
+            let given = self.sides(forward, false).into_iter().filter(|(of, ..)| *of == side);
+            for (_, _, slot) in given.filter(|(_, _, slot)| is_trained(slot)) {
+                let makers: Vec<Place> = self.makers(side, forward, slot).collect();
+                let readers = self.flow.values.readers(side, slot).filter(|_| makers.is_empty());
+                let owners = readers.filter(|&place| self.flow.side(place) == SlotSide::Parameter);
+                found.extend(makers.iter().filter_map(|maker| self.in_phase(side, maker.0, Phase::Backward)));
+                found.extend(owners.filter_map(|owner| {
+                    let optimizes = self.flow.nodes[owner.0].traits.optimizes;
+                    let gradient = self.in_phase(side, owner.0, Phase::ParameterGradient);
+                    gradient.or_else(|| optimizes.then_some(owner.0))
+                }));
+            }
+        }
+        found.retain(|&reader| reader > position);
+        found
+    }
+
+    /// Returns the position of an op of one side by its name.
+    fn position(&self, side: usize, name: &str) -> Option<usize> {
+        let names = self.names.get_or_init(|| {
+            let mut names = [HashMap::new(), HashMap::new()];
+            for (position, pair) in self.flow.pair.ops.iter().enumerate() {
+                let (b, c) = self.flow.pair.op(pair);
+                for (op, names) in [b, c].into_iter().zip(&mut names) {
+                    names.extend(op.map(|op| (op.name.as_str(), position)));
+                }
+            }
+            names
+        });
+        names[side].get(name).copied()
+    }
+
+    /// Returns the position of the same call of one side in another phase.
+    fn in_phase(&self, side: usize, position: usize, phase: Phase) -> Option<usize> {
+        let (b, c) = self.flow.pair.op(&self.flow.pair.ops[position]);
+        self.position(side, &[b, c][side]?.name.in_phase(phase)?)
+    }
+
+    /// Returns true if the gradients that arrive at an op agree, where what led to them is off by `led`.
+    fn arrives(&self, position: usize, led: f64) -> bool {
+        let node = &self.flow.nodes[position];
+        let bound = self.bound(led);
+        let is_gradient = |slot: usize| {
+            let path = self.flow.slot((position, slot)).map_or("", |slot| &*slot.path);
+            !node.traits.optimizes || path.starts_with("input.grad.")
+        };
+        let places = if node.op.name.phase() == Phase::ParameterGradient {
+            node.results().collect::<Vec<usize>>()
+        } else {
+            node.given().filter(|&slot| is_gradient(slot)).collect()
+        };
+        let facts = places.into_iter().map(|slot| self.flow.fact((position, slot)));
+        node.is_paired
+            && facts.filter(|fact| fact.is_tensor).all(|fact| match fact.difference {
+                Difference::None => true,
+                Difference::Numbers => fact.relative().max(fact.likely) <= bound,
+                _ => fact.allowed,
+            })
+    }
+
     /// Returns true if a difference that is left at an op is one of the run: nobody reads its results, or they
     /// change a parameter. What one side alone computes and nobody reads is logged.
     fn is_end(&self, position: usize, is_read: bool, is_first: bool) -> bool {
@@ -171,7 +251,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let largest = |places: &[Place]| {
             places.iter().map(|&place| self.flow.fact(place).relative()).fold(0.0, f64::max)
         };
-        let bound = (BEYOND * root([largest(&outside), led, self.rounding].into_iter())).min(LARGEST);
+        let bound = self.bound(largest(&outside).hypot(led));
         let carried = largest(&within);
         let agrees = |place: Place| {
             let fact = self.flow.fact(place);
@@ -185,6 +265,21 @@ impl<'f, 'a> Agreement<'f, 'a> {
         };
         let mut results = node.results().map(|slot| (position, slot)).peekable();
         results.peek().is_some() && results.all(agrees)
+    }
+
+    /// Returns the largest error that counts as agreement where inputs are off by `given`.
+    pub(super) fn bound(&self, given: f64) -> f64 {
+        (BEYOND * given.hypot(self.rounding)).min(LARGEST)
+    }
+
+    /// Returns true if the results of an op agree, as far as the inputs that can be compared tell.
+    pub(super) fn makes_the_same(&self, position: usize) -> bool {
+        let (flow, node) = (self.flow, &self.flow.nodes[position]);
+        let given = node.given().map(|slot| flow.fact((position, slot)));
+        let given = given.filter(|fact| fact.is_float && !fact.difference.hides_numbers());
+        let bound = self.bound(given.map(Fact::relative).fold(0.0, f64::max));
+        let mut results = node.results().map(|slot| flow.fact((position, slot))).peekable();
+        results.peek().is_some() && results.all(|fact| fact.difference.is_open() && fact.relative() <= bound)
     }
 
     /// Returns true if both sides compute an op, in different element types: that is a choice, and no way of writing.
@@ -224,6 +319,11 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let results = self.results.get_or_init(|| self.expected.results());
         results.index(place).map(|index| &self.expected.values[index])
     }
+}
+
+/// Returns true for a tensor that may have a gradient.
+fn is_trained(slot: &Slot) -> bool {
+    slot.value.tensor().is_some_and(|record| record.requires_grad != Some(false))
 }
 
 /// Returns the group that stands for those joined with this one.

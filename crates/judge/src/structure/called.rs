@@ -1,0 +1,83 @@
+//! Arguments in which two calls differ without another result: dimensions counted from the end, a cast by device or
+//! by type, a view of another shape.
+
+use std::collections::HashSet;
+
+use super::converging::Agreement;
+use super::{Candidate, Cause, Flow, Node};
+use crate::difference::{Difference, Fact};
+use crate::ops::{Kind, parameter};
+use probe_dump::{Number, Scalar, Slot, Value};
+
+/// Removes ops that were called with other arguments and make the same; returns them.
+pub(super) fn without_same_calls(
+    flow: &Flow<'_>,
+    agreement: &Agreement<'_, '_>,
+    candidates: &mut Vec<Candidate>,
+) -> HashSet<usize> {
+    let named = candidates.iter().filter(|candidate| candidate.cause == Cause::Argument);
+    let same: HashSet<usize> =
+        named.map(|candidate| candidate.op).filter(|&op| is_same(flow, agreement, op)).collect();
+    candidates.retain(|candidate| candidate.cause != Cause::Argument || !same.contains(&candidate.op));
+    same
+}
+
+fn is_same(flow: &Flow<'_>, agreement: &Agreement<'_, '_>, op: usize) -> bool {
+    let node = &flow.nodes[op];
+    if node.is_module() || node.traits.optimizes || !agreement.makes_the_same(op) {
+        return false;
+    }
+    let differing = || node.given().filter(|&slot| is_argument(flow.fact((op, slot)), flow, (op, slot)));
+    let all_dimensions = || differing().all(|slot| is_same_dimension(flow, (op, slot)));
+    // A copy of the same elements in another order has the same statistics: what reads it tells.
+    let copies = node.traits.kind == Kind::Copy && !node.base.contains("drop");
+    all_dimensions() || (copies && (resolves(flow, op, node) || agreement.region(&[op]).is_some()))
+}
+
+/// Returns true if the record of an op's results tells the order of their elements.
+fn resolves(flow: &Flow<'_>, op: usize, node: &Node<'_>) -> bool {
+    node.results().map(|slot| flow.fact((op, slot))).all(|fact| fact.exact || !fact.statistics_only)
+}
+
+fn is_argument(fact: &Fact, flow: &Flow<'_>, (op, slot): (usize, usize)) -> bool {
+    let (b, c) = flow.pair.slot_at(op, slot);
+    let scalar = b.or(c).is_some_and(|slot| matches!(slot.value, Value::Scalar(_)));
+    match fact.difference {
+        Difference::Argument | Difference::ComputedArgument => true,
+        Difference::Missing => scalar,
+        _ => false,
+    }
+}
+
+/// Returns true for numbers of dimensions that mean the same, counted from either end, and for whether a dimension is
+/// kept.
+fn is_same_dimension(flow: &Flow<'_>, (op, slot): (usize, usize)) -> bool {
+    let (b, c) = flow.pair.slot_at(op, slot);
+    let path = b.or(c).map_or("", |slot| &*slot.path);
+    if parameter(flow.nodes[op].base, path) == Some("keepdim") {
+        return true;
+    }
+    let (Some(b), Some(c)) = (b.and_then(integers), c.and_then(integers)) else { return false };
+    // A dimension that is put in counts itself.
+    let ranks = (0..flow.nodes[op].slot_count()).map(|slot| flow.shape((op, slot)).len());
+    let rank = ranks.max().unwrap_or(0) as i64;
+    let from_the_start = |numbers: Vec<i64>| {
+        let mut found: Vec<i64> =
+            numbers.into_iter().map(|number| if number < 0 { number + rank } else { number }).collect();
+        found.sort_unstable();
+        found
+    };
+    from_the_start(b) == from_the_start(c)
+}
+
+/// Returns an integer, or those of a list.
+fn integers(slot: &Slot) -> Option<Vec<i64>> {
+    match &slot.value {
+        Value::Scalar(Scalar::Number(Number::Int(number))) => Some(vec![i64::try_from(*number).ok()?]),
+        Value::Scalar(Scalar::Printed(printed)) => {
+            let inner = printed.text.trim_matches(['[', ']', '(', ')']);
+            inner.split(',').map(|number| number.trim().parse().ok()).collect()
+        }
+        _ => None,
+    }
+}
