@@ -26,6 +26,9 @@ const MATTERS: f64 = 0.05;
 /// be off by.
 const BEYOND: f64 = 64.0;
 
+/// Reason for what the closing check names.
+const NOT_ADDING_UP: &str = "the errors of all ops before it do not add up to this";
+
 /// Returns the first value whose verdict is no agreement, as a candidate.
 pub(super) fn unnamed(flow: &Flow<'_>, slots: &BySlot<SlotJudgement>) -> Option<Candidate> {
     let wrong =
@@ -46,10 +49,7 @@ pub(super) fn unexplained(
     expected: &ExpectedErrors,
     excess: &[Excess],
 ) -> Option<Candidate> {
-    let judged = || expected.values.iter().zip(excess).filter(|(value, _)| is_judged(value));
-    if !judged().any(|(value, _)| value.error > MATTERS && is_end(flow, value.place)) {
-        return None;
-    }
+    let judged = expected.values.iter().zip(excess).filter(|(value, _)| is_judged(value));
     // An arrival that was judged, and is not at fault, has the error that it may have.
     let arrivals = expected.values.iter().filter(|value| value.family.role == ValueKind::Arrival);
     let arrivals = arrivals.map(|value| flow.fact(value.place));
@@ -57,21 +57,52 @@ pub(super) fn unexplained(
     let mut budget = Budget { flow, made, inside: vec![0.0; flow.nodes.len()], largest: 0.0 };
     let mut first: Option<(&ExpectedError, f64)> = None;
     let mut is_open = false;
-    for (value, excess) in judged() {
+    for (value, excess) in judged {
         let may = budget.add(value, excess);
-        if value.error <= BEYOND * may || value.error <= MATTERS {
+        // A remainder of a sum that cancels may be off by many times itself.
+        let error = value.error.min(1.0);
+        if error <= BEYOND * may || error <= MATTERS {
             continue;
         }
         first = first.or(Some((value, may)));
         is_open |= is_end(flow, value.place);
     }
-    let (value, may) = first.filter(|_| is_open)?;
+    let Some((value, may)) = first.filter(|_| is_open) else {
+        return unjudged_gradient(flow, expected, budget.largest);
+    };
     let (op, slot) = value.place;
     let cause = if flow.nodes[op].is_backward() { Cause::Gradient } else { Cause::Numerics };
     Some(Candidate {
-        said: "the errors of all ops before it do not add up to this".to_owned(),
+        said: NOT_ADDING_UP.to_owned(),
         beyond: Some(Beyond { error: value.error, expected: may }),
         ..Candidate::at(op, Some(slot), cause)
+    })
+}
+
+/// Returns the first parameter gradient that nothing recorded leads to, if it is further off than the largest
+/// error before it explains. A gradient that cancels is as far off as others of its step, so their size counts.
+fn unjudged_gradient(flow: &Flow<'_>, expected: &ExpectedErrors, largest: f64) -> Option<Candidate> {
+    let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
+    let nodes = nodes.filter(|(_, node)| node.op.name.phase() == Phase::ParameterGradient);
+    let places = nodes.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)));
+    let measured = |&place: &Place| {
+        let fact = flow.fact(place);
+        fact.is_float && fact.is_measured && !fact.statistics_only && !fact.swamped && !fact.allowed
+    };
+    let places: Vec<Place> = places.filter(measured).collect();
+    let size = places.iter().map(|&place| flow.fact(place).norm).fold(0.0, f64::max);
+    let may = BEYOND * largest * size;
+    let results = expected.results();
+    let beyond = |place: &&Place| {
+        let fact = flow.fact(**place);
+        fact.difference == Difference::Numbers && fact.relative() > MATTERS && fact.distance > may
+    };
+    let &(op, slot) = places.iter().filter(beyond).find(|&&place| results.index(place).is_none())?;
+    let fact = flow.fact((op, slot));
+    Some(Candidate {
+        said: NOT_ADDING_UP.to_owned(),
+        beyond: Some(Beyond { error: fact.relative(), expected: largest }),
+        ..Candidate::at(op, Some(slot), Cause::Gradient)
     })
 }
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use super::candidate::{Beyond, Candidate};
-use super::difference::Fact;
 use super::excess::{self, Granted};
 use super::expected::ExpectedErrors;
 use super::flow::Flow;
@@ -210,16 +209,21 @@ fn faults<'v>(
                 ValueKind::Result => numeric(node),
             };
             let mut candidate = Candidate { arrived, ..Candidate::at(op, Some(slot), cause) };
-            candidate.said = said(value, excess, flow.fact(value.place));
+            candidate.said = said(flow, value, excess);
             candidate.beyond = Some(Beyond::of(value, excess));
             candidate
         })
 }
 
 /// Describes the evidence for an excess.
-fn said(value: &ExpectedError, excess: &Excess, fact: &Fact) -> String {
+fn said(flow: &Flow<'_>, value: &ExpectedError, excess: &Excess) -> String {
+    let fact = flow.fact(value.place);
     match value.family.role {
-        ValueKind::Update => format!("the update of this parameter has a relative error of {:.1e}", value.error),
+        ValueKind::Update => {
+            let kept = flow.slot(value.place).is_some_and(|slot| is_kept(&slot.path));
+            let what = if kept { "what is kept of its gradients" } else { "the update of this parameter" };
+            format!("{what} has a relative error of {:.1e}", value.error)
+        }
         ValueKind::UpdateSize => format!("the update of this parameter differs in size by {:.1} %", 100.0 * value.error),
         _ if excess.by == By::Factor && fact.scales_norm_alone() => {
             format!("its norm is {:.5} times the baseline's: noise has no direction", 1.0 + fact.gain())
@@ -238,6 +242,11 @@ fn said(value: &ExpectedError, excess: &Excess, fact: &Fact) -> String {
         }
         _ => String::new(),
     }
+}
+
+/// Returns true for optimizer state, and for no parameter: `output.exp_avg.layers.0.weight`.
+fn is_kept(path: &str) -> bool {
+    path.strip_prefix("output.").is_some_and(|rest| rest.contains('.') && !rest.starts_with("parameter."))
 }
 
 /// Returns the expectations of the judged values. Updates are excluded: they are relative to the gradient, not

@@ -10,8 +10,8 @@ use super::value::{ExpectedError, LEAST_CALLS, MANY};
 use probe_dump::DType;
 
 /// Least number of elements, and of terms of each, for a product to indicate the precision of all: outer
-/// products of positions and frequencies have factors of few bits.
-const LARGE: f64 = 16.0;
+/// products of positions and frequencies have factors of few bits, and few elements show no root mean square.
+const LARGE: (f64, f64) = (64.0, 4.0);
 
 /// Factor by which the errors that statistics show of products vary.
 const SEEN: f64 = 4.0;
@@ -55,7 +55,7 @@ pub(super) struct Products {
 
 /// Returns true for a product with many terms and elements.
 fn is_large(value: &ExpectedError) -> bool {
-    value.elements.min(value.terms) >= LARGE
+    value.elements >= LARGE.0 && value.terms >= LARGE.1
 }
 
 fn fine() -> f64 {

@@ -7,13 +7,14 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::difference::Fact;
 use super::expected::GradientErrors;
 use super::flow::{Flow, Place};
 use super::median::median;
 use super::ops::Kind;
 use super::precision::Precision;
 use super::value::{ExpectedError, Family, ValueKind};
-use probe_dump::{Content, Phase, Rank, SMALL_TENSOR, Sketch, SketchVersion, Slot, SlotSide};
+use probe_dump::{Content, Phase, Rank, SMALL_TENSOR, Scalar, Sketch, SketchVersion, Slot, SlotSide, Value};
 use probe_measure::{SKETCH_NOISE, observe, sketch_distance};
 
 /// Factor for adaptive optimizers. An optimizer that divides by the size of the gradient makes full steps from
@@ -41,6 +42,17 @@ const COMMON: (f64, f64) = (2e-3, 10.0);
 /// Factor for other optimizers, which pass on the error of the gradient and of earlier changes.
 const LINEAR: f64 = 4.0;
 
+/// State of torch's optimizers that is a running mean or sum of the gradient, with the power of the gradient in it.
+const RUNNING: [(&str, f64); 7] = [
+    ("exp_avg", 1.0),
+    ("momentum_buffer", 1.0),
+    ("grad_avg", 1.0),
+    ("exp_avg_sq", 2.0),
+    ("max_exp_avg_sq", 2.0),
+    ("square_avg", 2.0),
+    ("sum", 2.0),
+];
+
 /// Optimizers of torch that use the gradient as it is.
 const PLAIN: [&str; 2] = ["Optimizer.SGD.step", "Optimizer.ASGD.step"];
 
@@ -53,9 +65,10 @@ const SIZE: (f64, f64, f64) = (0.02, 0.5, 0.5);
 
 /// The same for optimizers that divide: where a third of a joint bias (that of the keys) has gradients that
 /// are zero in exact arithmetic, noise above the small number added to the divisor makes full steps, and noise
-/// below it none. The whole change is then larger by `sqrt(3 / 2)`; this is the rest of that beyond the two
-/// bits that a size may be off by.
-const JOINT: f64 = 0.224_744_871_391_589 / 4.0;
+/// below it none. The whole change is then larger by `sqrt(3 / 2)` in the first step; in later ones by up to `sqrt(2)`,
+/// as unequal gradients of two steps leave half of the squared size of a full one. This is the rest of that beyond the
+/// two bits that a size may be off by.
+const JOINT: [f64; 2] = [0.224_744_871_391_589 / 4.0, 0.414_213_562_373_095 / 4.0];
 
 /// Weights of a step, by module path and parameter name.
 pub(super) type Weights = HashMap<(Box<str>, Box<str>), [Arc<Sketch>; 2]>;
@@ -137,32 +150,14 @@ fn weighed(
     let precision = Precision::of(dtype)?;
     let resolution =
         precision.least.max(2.0 * SKETCH_NOISE).max(2.0 * fact.noise) * fact.norm / change.size[0];
-    let family = |role| Family {
-        role,
-        name: Arc::default(),
-        is_module: false,
-        phase: Phase::Forward,
-        slot: Arc::default(),
-        dtype,
-    };
-    let one = |role, error: f64, explained: f64, least: f64| ExpectedError {
-        place,
-        family: family(role).into(),
-        kind: if divides && flow.shape(place).len() <= 1 { Kind::Update } else { Kind::Add },
-        precision,
-        error,
-        explained,
-        least,
-        unknown: least,
-        call: place.0,
-        clean: gradient <= 0.0,
-        statistics_only: false,
-        elements: fact.len,
-        terms: 1.0,
-        share: 1.0,
-        gain: None,
-        remnant: None,
-        extremes: 0.0,
+    let one = |role, error: f64, explained: f64, least: f64| {
+        let kind = if divides && flow.shape(place).len() <= 1 { Kind::Update } else { Kind::Add };
+        let clean = gradient <= 0.0;
+        Some(ExpectedError {
+            kind,
+            clean,
+            ..change_of(flow, place, role, precision, (error, explained, least))?
+        })
     };
     let is_vector = flow.shape(place).len() <= 1;
     let noise = match gradient {
@@ -176,14 +171,56 @@ fn weighed(
     };
     let (share, of_error, of_root) = SIZE;
     let size = share + of_error * gradient + of_root * gradient.sqrt();
-    let size = if divides && is_vector && gradient > 0.0 { size.hypot(JOINT) } else { size };
+    let size = if divides && is_vector && gradient > 0.0 {
+        size.hypot(JOINT[usize::from(flow.pair.step > 0)])
+    } else {
+        size
+    };
     let size = if gradient < LARGEST_GRADIENT_ERROR { size } else { 10.0 };
     let ratio = change.ratio().abs();
     Some([
-        one(ValueKind::Update, change.error / change.size[0], noise.min(2.0), resolution),
+        one(ValueKind::Update, change.error / change.size[0], noise.min(2.0), resolution)?,
         // Rounding adds no direction.
-        one(ValueKind::UpdateSize, ratio, size, 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt())),
+        one(ValueKind::UpdateSize, ratio, size, 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt()))?,
     ])
+}
+
+/// Returns a weighed change of a value: its error, the part that is explained, and the least that counts.
+fn change_of(
+    flow: &Flow<'_>,
+    place: Place,
+    role: ValueKind,
+    precision: &'static Precision,
+    (error, explained, least): (f64, f64, f64),
+) -> Option<ExpectedError> {
+    let fact = flow.fact(place);
+    let family = Family {
+        role,
+        name: Arc::default(),
+        is_module: false,
+        phase: Phase::Forward,
+        slot: Arc::default(),
+        dtype: fact.dtype?,
+    };
+    Some(ExpectedError {
+        place,
+        family: family.into(),
+        kind: Kind::Add,
+        precision,
+        error,
+        explained,
+        least,
+        unknown: least,
+        call: place.0,
+        clean: false,
+        statistics_only: false,
+        elements: fact.len,
+        terms: 1.0,
+        share: 1.0,
+        gain: None,
+        remnant: None,
+        extremes: 0.0,
+    })
 }
 
 /// Weighs the changes that recorded ops made to parameters: optimizer steps, and ops that add a quotient to
@@ -199,6 +236,7 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
         let by_path: HashMap<&str, usize> =
             node.given().filter_map(|slot| Some((&*flow.slot((position, slot))?.path, slot))).collect();
         let divides = !adds && !PLAIN.contains(&node.op.name.stem());
+        found.extend(node.results().filter_map(|slot| state(flow, (position, slot), &by_path)));
         for slot in node.results() {
             let place = (position, slot);
             let Some(path) = flow.slot(place).map(|slot| &*slot.path) else { continue };
@@ -229,6 +267,50 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
     });
     common_factor(&ratios, &mut found);
     values.extend(found);
+}
+
+/// Weighs what an optimizer keeps of gradients for the next step. With state `s`, gradient `g`, power `p` and any
+/// `0 <= b <= 1`, `s' = b s + (1 - b) g^p` is off by at most `|ds| + p r |s' - b s|`, where `r` is the relative error
+/// of the gradient. Errors of a square weigh the largest of `n` elements most: at most by the fourth root of `n` more
+/// than the gradient's norm shows.
+fn state(flow: &Flow<'_>, place: Place, given: &HashMap<&str, usize>) -> Option<ExpectedError> {
+    let path = flow.slot(place)?.path.strip_prefix("output.")?;
+    let (kind, name) = path.split_once('.')?;
+    let &(_, power) = RUNNING.iter().find(|(known, _)| *known == kind)?;
+    let fact = flow.fact(place);
+    let gradient = flow.fact((place.0, *given.get(&*format!("input.grad.{name}"))?));
+    let comparable = |fact: &Fact| fact.is_float && fact.is_measured && !fact.swamped && fact.norm > 0.0;
+    let before = given.get(&*format!("input.{path}")).map(|&slot| flow.fact((place.0, slot)));
+    // Statistics of a mean and of its parts need not be off alike.
+    let is_sum = before.is_some() && (fact.statistics_only || gradient.statistics_only);
+    if !comparable(fact) || !comparable(gradient) || is_sum {
+        return None;
+    }
+    let (was, was_off) = before.map_or((0.0, 0.0), |before| (before.norm, before.distance));
+    let decay = decayed(flow, place.0, given.get(&*format!("parameter.{name}")).copied());
+    let relative = (gradient.distance + decay) / gradient.norm;
+    let peaked = if power > 1.0 { fact.len.sqrt().sqrt() } else { 1.0 };
+    let explained = (was_off + power * peaked * relative * (fact.norm + was)) / fact.norm;
+    let precision = Precision::of(fact.dtype?)?;
+    let least =
+        (precision.unknown * (fact.norm + was) / fact.norm).max(4.0 * SKETCH_NOISE).max(4.0 * fact.noise);
+    Some(ExpectedError {
+        statistics_only: fact.statistics_only,
+        ..change_of(flow, place, ValueKind::Update, precision, (fact.relative(), explained, least))?
+    })
+}
+
+/// Returns the error that weight decay adds to a gradient: that of the parameter, times the largest factor.
+fn decayed(flow: &Flow<'_>, position: usize, parameter: Option<usize>) -> f64 {
+    let factors = flow.nodes[position].given().filter_map(|slot| {
+        let slot = flow.slot((position, slot)).filter(|slot| slot.path.contains("weight_decay"))?;
+        match slot.value {
+            Value::Scalar(Scalar::Number(number)) => Some(number.as_f64().abs()),
+            _ => None,
+        }
+    });
+    let error = parameter.map_or(0.0, |slot| flow.fact((position, slot)).distance);
+    error * factors.fold(0.0, f64::max).min(1.0)
 }
 
 /// Returns true if an optimizer step called the op.

@@ -213,3 +213,46 @@ fn a_number_in_the_place_of_a_tensor_is_named_unless_it_makes_the_same() {
     assert_eq!(named(&judged(&zero)), []);
     assert_eq!(named(&judged(&y)).len(), 1);
 }
+
+#[test]
+fn what_an_optimizer_keeps_is_off_by_no_more_than_what_it_is_made_of() {
+    let (before, gradient) = (x().map(|value| value * 0.1), Drawn::normal(2, &[40, 30]));
+    let mean = |m: &Drawn, g: &Drawn, by: f64| m.with(g, |m, g| 0.9 * m + by * 0.1 * g);
+    let square = |g: &Drawn| g.map(|g| 0.001 * g * g);
+    let judged = |error: f64, by: f64| {
+        let (m, g) = (before.off(3, error), gradient.off(4, error));
+        let mut part = Part::default();
+        part.op("Optimizer.AdamW.step.0").tensor("input.grad.w", &gradient, &g);
+        part.tensor("input.exp_avg.w", &before, &m);
+        part.tensor("output.exp_avg.w", &mean(&before, &gradient, 1.0), &mean(&m, &g, by));
+        part.tensor("output.exp_avg_sq.w", &square(&gradient), &square(&g)).judged("")
+    };
+    for error in [0.0, NOISE, 1e-6, 1e-2] {
+        assert_eq!(named(&judged(error, 1.0)), [], "{error}");
+    }
+    let wrong = judged(1e-4, 1.01);
+    assert_eq!(named(&wrong), [("Optimizer.AdamW.step.0", Cause::Optimizer)]);
+    assert!(
+        wrong.findings[0].reason.contains("what is kept of its gradients"),
+        "{}",
+        wrong.findings[0].reason
+    );
+    assert_eq!(named(&judged(1e-2, 1.01)), [], "as far off as the gradient");
+}
+
+#[test]
+fn a_parameter_gradient_that_nothing_leads_to_is_held_against_all_errors_before_it() {
+    let g = Drawn::normal(2, &[40, 30]);
+    let judged = |error: f64, small: f64| {
+        let tanh = x().map(f64::tanh);
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x(), &x());
+        part.tensor("output.0", &tanh, &tanh.off(3, NOISE));
+        part.op("Module.net.Net.parameters_grad.0").tensor("output.a", &g, &g.off(4, NOISE));
+        let cancels = g.map(|value| small * value);
+        part.tensor("output.b", &cancels, &cancels.off(5, error)).judged("")
+    };
+    assert_eq!(named(&judged(1e-16, 1.0)), []);
+    assert_eq!(named(&judged(0.3, 1e-17)), [], "a gradient that cancels");
+    assert_eq!(named(&judged(0.3, 1.0)), [("Module.net.Net.parameters_grad.0", Cause::Gradient)]);
+}
