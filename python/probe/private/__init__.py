@@ -6,6 +6,7 @@ torch's objects in memory.
 
     guards       operations invisible to everyone else
     modes        the stacks of modes
+    fastpaths    fused kernels that modules leave when a mode is active
     checkpoints  code of activation checkpointing
     autograd     nodes and passes
     casts        autocast, and devices without memory

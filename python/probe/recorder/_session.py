@@ -18,6 +18,7 @@ from probe._core import Recorder
 from probe.iterations import Iterations
 from probe.messages import say, say_once, warn
 from probe.names import check_apis, check_modules
+from probe.private.fastpaths import FastPaths
 from probe.private.guards import without_functions
 from probe.ranks import current_rank, world_size
 from probe.recorder.compiled import CompiledRegions
@@ -29,6 +30,7 @@ from probe.recorder.inject import Injection
 from probe.recorder.integrity import Integrity
 from probe.recorder.interception import Interception
 from probe.recorder.keeping import Keeping
+from probe.recorder.modes import ApiMode
 from probe.recorder.modules import Modules
 from probe.recorder.perturb import Perturbation
 from probe.recorder.saves import save, save_gradients
@@ -328,6 +330,7 @@ class Session:
             interception.pop,
             self._perturbation,
             self._injection,
+            FastPaths(ApiMode) if level in ("api", "mix") else None,
         )
         self._compiled = CompiledRegions(core, modules, backward, lambda: interception.silence(modules))
         for model in self._models:

@@ -26,6 +26,7 @@ _is_compiling = compiling()
 
 if TYPE_CHECKING:
     from probe._core import Call, Recorder
+    from probe.private.fastpaths import FastPaths
     from probe.recorder.gradients import Edges, Gradients
     from probe.recorder.inject import Injection
     from probe.recorder.perturb import Perturbation
@@ -39,7 +40,7 @@ _COMPILED = "_orig_mod"
 class _Entered:
     """Call under way: a module call or an optimizer step."""
 
-    __slots__ = ("call", "edges", "frame", "module", "period", "scoped", "update")
+    __slots__ = ("asks", "call", "edges", "frame", "module", "period", "scoped", "update")
 
     def __init__(self, module: torch.nn.Module | None, frame: FrameType, period: int) -> None:
         self.module = weakref.ref(module) if module is not None else None
@@ -52,6 +53,8 @@ class _Entered:
         self.update: Update | None = None
         #: True if the recorder attributes ops to this call.
         self.scoped = False
+        #: True if torch's question about modes is answered for it.
+        self.asks = False
 
 
 class Modules:
@@ -67,6 +70,7 @@ class Modules:
         thread_ended: Callable[[], None],
         perturbation: Perturbation | None,
         injection: Injection | None = None,
+        fast_paths: FastPaths | None = None,
     ) -> None:
         self._core = core
         self._record = record
@@ -75,6 +79,7 @@ class Modules:
         self._thread_began, self._thread_ended = thread_began, thread_ended
         self._perturbation = perturbation
         self._injection = injection
+        self._fast_paths = fast_paths
         #: module -> (stem of its name, whether its calls are recorded)
         self._stems: weakref.WeakKeyDictionary[torch.nn.Module, tuple[str, bool]] = weakref.WeakKeyDictionary()
         self._roots: list[weakref.ref[torch.nn.Module]] = []
@@ -132,6 +137,8 @@ class Modules:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        if self._fast_paths is not None:
+            self._fast_paths.close()
 
     def path(self, module: torch.nn.Module) -> str:
         """Returns the path of a module; empty for the model itself and for an unknown module."""
@@ -291,6 +298,7 @@ class Modules:
                     self._core.withdraw(entered.call)
                     entered.call = self._core.enter_module(stem, recorded, args, kwargs, parameters)
                 entered.scoped = entered.call is not None
+                entered.asks = self._fast_paths is not None and self._fast_paths.enter(module)
                 stack.append(entered)
                 if entered.call is not None and recorded and self._gradients is not None:
                     entered.edges = self._gradients.before(entered.call, args, kwargs, module=True)
@@ -320,6 +328,8 @@ class Modules:
 
     def _leave(self, stack: list[_Entered], result: Any, raised: bool) -> None:
         entered = stack.pop()
+        if entered.asks and self._fast_paths is not None:
+            self._fast_paths.leave()
         if entered.scoped:
             self._core.leave_module()
         call = entered.call

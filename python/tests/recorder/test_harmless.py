@@ -113,6 +113,60 @@ def test_an_interrupt_in_a_module_leaves_nothing_behind(tmp_path: Path, level: s
     assert after and all(op.scope is None or "ReLU" in op.scope for op in after)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_evaluation_is_bit_identical(tmp_path: Path, level: str) -> None:
+    """Modules of torch that call fused kernels in evaluation do so while they are recorded, and torch is left as it was."""
+    torch.manual_seed(7)
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 32, batch_first=True), 2).eval()
+    attention = nn.MultiheadAttention(16, 2, batch_first=True).eval()
+    x, padding = torch.randn(3, 5, 16), torch.arange(5) >= torch.tensor([[5], [3], [4]])
+    asked = torch.overrides.has_torch_function
+
+    def evaluate() -> list[Any]:
+        seen = []
+        for gradients in (False, True):
+            with torch.set_grad_enabled(gradients):
+                seen += [encoder(x), encoder(x, src_key_padding_mask=padding), *attention(x, x, x), attention(x, x.flip(0), x)[0]]
+        with pytest.raises((AssertionError, RuntimeError)):
+            attention(x, x, x[..., :3])
+        return seen
+
+    plain = evaluate()
+    with probe.capture(tmp_path / "dump", model=nn.ModuleDict({"encoder": encoder, "attention": attention}), level=level):
+        seen = evaluate()
+        assert torch.overrides.has_torch_function is asked
+    assert_same(plain, seen)
+    dump = Dump(tmp_path / "dump")
+    assert dump.manifest["notes"] == ([f"recorded the safe way: {reason}"] if (reason := safe()) else [])
+    if level != "module":
+        prefix = "Aten" if level == "op" else "Torch"
+        # Two layers without padding and two with it, and one call of the attention by itself; those with gradients are not fused.
+        assert [name.split(".")[1] for name in dump.names if "encoder_layer_fwd" in name] == ["_transformer_encoder_layer_fwd"] * 4
+        assert f"{prefix}._native_multi_head_attention.0.forward" in dump
+        (fused,) = [op for op in dump.ops if op.name == f"{prefix}._transformer_encoder_layer_fwd.0.forward"]
+        assert fused.scope == "Module.encoder.layers.0.TransformerEncoderLayer.forward.0"
+
+
+def test_a_recording_that_stops_inside_an_attention_leaves_torchs_question_alone(tmp_path: Path) -> None:
+    asked = torch.overrides.has_torch_function
+    capture = probe.Capture(tmp_path / "dump", level="mix")
+
+    class Stopping(nn.MultiheadAttention):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            assert torch.overrides.has_torch_function is not asked
+            capture.stop()
+            assert torch.overrides.has_torch_function is asked
+            return super().forward(*args, **kwargs)
+
+    capture.start()
+    x = torch.ones(1, 2, 4)
+    with torch.no_grad():
+        Stopping(4, 1, batch_first=True).eval()(x, x, x)
+    capture.close()
+    assert torch.overrides.has_torch_function is asked
+
+
 def test_an_interrupt_in_a_with_block_closes_the_dump(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), probe.capture(tmp_path / "dump", level="op"):
         torch.ones(2).add(1)
