@@ -27,7 +27,7 @@ DEFAULT_LEVEL = "L1"
 #: Tasks without a counterpart, and what to do instead.
 _TASKS_REFUSED = {
     "acc_check": "take a dump with task 'tensor' and run 'probe check-ops' on it",
-    "run_ut": "take a dump with task 'tensor' on both devices and run 'probe compare'",
+    "run_ut": "take a dump with task 'tensor' and run 'probe check-ops' on it, on each device",
     "diff_check": "take a dump with task 'hash' in both runs and run 'probe compare'",
     "grad_probe": "use level 'L0': the gradients of all parameters are recorded",
 }
