@@ -2,7 +2,7 @@
 
 usage: cost.py {gpt|conv|tiny} LEVEL TASK [--pairs N] [--threads N] [--output DIR] [--idle]
 
-`--idle` times a recorder that is loaded but not at a step it records. Needs the package installed with its release core.
+`all` stands for every level, or every task, one after the other in this process. `--idle` times a recorder that is loaded but not at a step it records. Needs the package installed with its release core.
 Results and method: README.md in this folder.
 """
 
@@ -21,6 +21,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import probe
+
+LEVELS, TASKS = ("module", "mix", "api", "op"), ("statistics", "sketch", "hash", "tensor")
 
 VOCABULARY, LENGTH, BATCH = 1000, 128, 8
 
@@ -128,12 +130,30 @@ def touch_memory(folder: str, recordings: int) -> None:
     fill.unlink()
 
 
-def main() -> None:
+def measured(given: argparse.Namespace, model: nn.Module, step: Callable[[], None], level: str, task: str) -> None:
     """Prints one line for wall time and one for processor time."""
+    folder = tempfile.mkdtemp(dir=given.output)
+    steps = "1000000000" if given.idle else "all"
+    capture = probe.Capture(f"{folder}/dump", model=model, level=level, task=task, steps=steps, quiet=True)
+    recorded = (capture.start, step, capture.stop, capture.step)
+    timed(*recorded)
+    touch_memory(folder, given.pairs)
+    pairs = [(timed(step), timed(*recorded)) for _ in range(given.pairs)]
+    capture.close()
+    shutil.rmtree(folder)
+    what = f"{given.kind} {level} {task}{' idle' if given.idle else ''}"
+    for index, clock in enumerate(("wall", "processor")):
+        ratio = statistics.median(after[index] / before[index] for before, after in pairs)
+        plain, with_capture = (statistics.median(pair[side][index] for pair in pairs) * 1e3 for side in (0, 1))
+        print(f"{what} {clock}: {ratio:.3f} ({plain:.1f} ms plain, {with_capture:.1f} ms recorded)", flush=True)
+
+
+def main() -> None:
+    """Measures each level with each task that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=["gpt", "conv", "tiny"])
-    parser.add_argument("level", choices=["module", "api", "op", "mix"])
-    parser.add_argument("task", choices=["statistics", "sketch", "hash", "tensor"])
+    parser.add_argument("level", choices=[*LEVELS, "all"])
+    parser.add_argument("task", choices=[*TASKS, "all"])
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--output", help="where dumps are written (and deleted); a folder in memory leaves the disk out")
@@ -143,20 +163,9 @@ def main() -> None:
     model, step = make(given.kind)
     for _ in range(3):
         step()
-    folder = tempfile.mkdtemp(dir=given.output)
-    steps = "1000000000" if given.idle else "all"
-    capture = probe.Capture(f"{folder}/dump", model=model, level=given.level, task=given.task, steps=steps, quiet=True)
-    recorded = (capture.start, step, capture.stop, capture.step)
-    timed(*recorded)
-    touch_memory(folder, given.pairs)
-    pairs = [(timed(step), timed(*recorded)) for _ in range(given.pairs)]
-    capture.close()
-    shutil.rmtree(folder)
-    what = f"{given.kind} {given.level} {given.task}{' idle' if given.idle else ''}"
-    for index, clock in enumerate(("wall", "processor")):
-        ratio = statistics.median(after[index] / before[index] for before, after in pairs)
-        plain, with_capture = (statistics.median(pair[side][index] for pair in pairs) * 1e3 for side in (0, 1))
-        print(f"{what} {clock}: {ratio:.3f} ({plain:.1f} ms plain, {with_capture:.1f} ms recorded)")
+    for level in LEVELS if given.level == "all" else (given.level,):
+        for task in TASKS if given.task == "all" else (given.task,):
+            measured(given, model, step, level, task)
 
 
 if __name__ == "__main__":
