@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 SMALL = ["llama", "resnet", "encoder"]
 
 
-def work(model: str, folder: Path, tools: list[str], small: bool) -> None:
+def work(model: str, folder: Path, tools: list[str], small: bool, data: bool) -> None:
     """All cases of one model, and their answers in `MODEL/cases.json`."""
     warnings.filterwarnings("ignore")
     import torch
@@ -47,7 +47,10 @@ def work(model: str, folder: Path, tools: list[str], small: bool) -> None:
     possible = [] if kind.program else edits.possible(kind.make(torch.float32)[0])
     planner = plan.Planner(model, kind.split, kind.optimizer, calls, possible)
     dealt, older = (plan.DEALT_SMALL, {}) if small else plan.DEALT_SHORT if kind.split in ("wide", "fresh") else (plan.DEALT, plan.DEALT_OLDER)
-    planned = plan.of_program(planner, kind.program) if kind.program else plan.plan(planner, dealt, older)
+    if data:
+        planned = plan.with_data(planner)
+    else:
+        planned = plan.of_program(planner, kind.program) if kind.program else plan.plan(planner, dealt, older)
     cases = [case for case in planned if case.tool in tools]
     tapes: dict[str, dict[device.Key, list[torch.Tensor]]] = {}
     for precision in calls:
@@ -192,6 +195,7 @@ def main() -> None:
     arguments.add_argument("--jobs", type=int, default=1)
     arguments.add_argument("--programs", action="store_true", help="the programs alone, without the models")
     arguments.add_argument("--small", action="store_true", help=f"a few cases of {', '.join(SMALL)}")
+    arguments.add_argument("--data", action="store_true", help="cases for replay: level op, task tensor; `replayed.py` scores them")
     arguments.add_argument(
         "--tools", default="probe,msprobe", help="whose dumps; msprobe's are left out where it is not installed"
     )
@@ -201,7 +205,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(HERE))
     if chosen.worker:
-        work(chosen.worker, folder, chosen.tools.split(","), chosen.small)
+        work(chosen.worker, folder, chosen.tools.split(","), chosen.small, chosen.data)
         return
     import models
 
@@ -229,6 +233,7 @@ def main() -> None:
                 "--tools",
                 ",".join(tools),
                 *(["--small"] if chosen.small else []),
+                *(["--data"] if chosen.data else []),
             ]
             running[subprocess.Popen(command, env=environment, cwd=folder)] = name
         for process in [p for p in running if p.poll() is not None]:

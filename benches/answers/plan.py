@@ -247,6 +247,15 @@ def of_program(planner: Planner, program: type[Program]) -> list[Case]:
     return plan(planner, DEALT_PROGRAM, {})
 
 
+def with_data(planner: Planner) -> list[Case]:
+    """Cases for replay: level op, task tensor, and of each the one step that matters."""
+    for number, case in enumerate(plan(planner, DEALT_DATA)):
+        case.level, case.task = "op", "tensor"
+        if len(case.steps) > 1:
+            case.steps = [case.faults[0]["step"] if case.faults else number % 2]
+    return planner.cases
+
+
 def describe(fault: dict[str, Any]) -> str:
     rest = ", ".join(
         f"{k} {v}" for k, v in fault.items() if k in ("by", "times", "dtype", "output", "value", "argument", "place")
@@ -268,6 +277,8 @@ DEALT = {
 }  # fmt: skip
 #: Cases of a program. m: a mistake of its user; a: the same program, written in another way.
 DEALT_PROGRAM = {"R0": "f", "R1": "ffbommasL", "R2": "fbmas", "R3": "fbs", "R4": "fs", "R5": "s"}
+#: Cases with data, for replay.
+DEALT_DATA = {"R0": "f", "R1": "fblsL", "R2": "fbsL", "R3": "fs", "R4": "bls", "R5": "s"}
 #: Cases recorded by msprobe, which has no level `op` and does not see the optimizer.
 DEALT_OLDER = {"R0": "f", "R1": "ffbss", "R2": "fs", "R4": "fs"}
 #: A short deal, mostly of sound pairs, and what msprobe records of it.

@@ -28,7 +28,10 @@ _MOVED = 8.0
 _LOOKED_AT = 4096
 
 #: Unit roundoff by type: half the distance from 1 to the next number.
-UNIT = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+UNIT = {
+    torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8,
+    torch.complex128: 2.0**-53, torch.complex64: 2.0**-24,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,7 +105,7 @@ def _shaken(call: Call) -> list[dict[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(1)
 
     def shake(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.is_floating_point():
+        if not (tensor.is_floating_point() or tensor.is_complex()):
             return tensor
         return tensor * (1 + _TINY * torch.randn(tensor.shape, generator=generator, dtype=torch.float64))
 
@@ -152,9 +155,12 @@ def _error(path: str, result: torch.Tensor, value: torch.Tensor, scale: torch.Te
     if moved:
         distance = torch.where(wide == rounded, 0.0, distance)
     scale = torch.where(finite, scale, 0)
-    unit = UNIT.get(result.dtype, 2.0**-24)
-    # Below the least normal number there is no relative precision; of float16, below the least number at all.
-    least = torch.finfo(result.dtype).tiny / unit * (2.0**-10 if result.dtype == torch.float16 else 1.0)
-    l2 = (distance.norm() / (scale.norm() + least)).item()
+    l2 = (distance.norm() / (scale.norm() + least(result.dtype))).item()
     others = 0.0 if moved else scale.square().mean().sqrt().item() / 8
-    return Error(path, result.dtype, l2, (distance / (scale + others + least)).max().item())
+    return Error(path, result.dtype, l2, (distance / (scale + others + least(result.dtype))).max().item())
+
+
+def least(dtype: torch.dtype) -> float:
+    """Returns what is added to every scale: below the least normal number there is no relative precision; of float16, below the least number
+    at all."""
+    return torch.finfo(dtype).tiny / UNIT.get(dtype, 2.0**-24) * (2.0**-10 if dtype == torch.float16 else 1.0)

@@ -36,7 +36,7 @@ def why_not(call: Call) -> str | None:
         return None
     if not call.results:
         return "no tensor was recorded as its result"
-    if functions.views(call.api):
+    if functions.views(call.api) and call.base not in _CASTS:
         return "it computes nothing: its result is a view of an argument"
     if any(word in call.base for word in _NOT_UNIQUE):
         return "its result is not unique: vectors may have either sign"
@@ -142,9 +142,14 @@ def _apply(call: Call, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _results(call: Call, args: list[Any], kwargs: dict[str, Any], returned: Any) -> dict[str, torch.Tensor]:
     """Returns what the call made, by the paths of its recorded results."""
     if returned is None or (isinstance(returned, (list, tuple)) and not leaves(returned)):
-        written = dispatcher.written(functions.resolve(call.api)) if call.api.startswith("Aten.") else [(0, "")]
-        returned = [args[place] if place < len(args) else kwargs.get(name) for place, name in written]
+        return written(call, args, kwargs)
     return leaves([returned] if isinstance(returned, torch.Tensor) else returned)
+
+
+def written(call: Call, args: list[Any], kwargs: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Returns the arguments that a function without a result writes to, by the paths of its recorded results."""
+    places = dispatcher.written(functions.resolve(call.api)) if call.api.startswith("Aten.") else [(0, "")]
+    return leaves([args[place] if place < len(args) else kwargs.get(name) for place, name in places])
 
 
 def _backward(call: Call, args: list[Any], kwargs: dict[str, Any], gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -24,7 +24,10 @@ from probe.replay.recorded import NotReplayed, Part, forward_of
 BITS = 3.0
 #: The same for a result that has no other side and hardly any other calls, and for a whole kind that has no other side: 64 units, which the
 #: field's ULP standard passes on average. GELU of torch on a CPU is off by 39 units where its formula cancels.
-_BITS_ALONE = 6.0
+BITS_ALONE = 6.0
+#: Units that a single element of a sum in float32 may be off by: sums of sound kernels (convolutions, attention, their gradients) were off by up
+#: to 11, and the bound is 8 times as much. Types of 16 bits are summed in float32 and rounded once.
+_SUMMED = 4.0
 #: Fewest other calls that show what a kind is off by.
 _FEWEST = 3
 #: Precisions of products with the most that their results are off by, in units of the scale: of 142 runs in TF32, all lay from
@@ -121,14 +124,17 @@ def judge(candidate: Measured, baseline: Measured | None = None) -> list[Fault]:
     return sorted(found, key=lambda fault: -fault.bits)
 
 
-def weigh(candidate: Measured, baseline: Measured | None = None) -> list[Fault]:
-    """Returns every replayed result with what it is off by and what it may be, in execution order. Calls pair by name."""
+def weigh(candidate: Measured, baseline: Measured | None = None, bits: float = BITS) -> list[Fault]:
+    """Returns every replayed result with what it is off by and what it may be, in execution order. Calls pair by name.
+
+    The trusted side is weighed with `BITS_ALONE`: one that rounds as usual is many times as far off as one that computed in float64.
+    """
     kinds = _by_kind(candidate)
     found = []
     for name, results in candidate.errors.items():
         trusted = {error.path: error for error in (baseline.errors.get(name, []) if baseline is not None else [])}
         for error in results:
-            found.append(_worst(name, error, trusted.get(error.path), kinds[_kind(candidate, name, error)]))
+            found.append(_worst(name, error, trusted.get(error.path), kinds[_kind(candidate, name, error)], bits))
     return found
 
 
@@ -147,7 +153,7 @@ def statements(candidate: Measured, baseline: Measured | None = None) -> list[St
         level = statistics.median(distances)
         allowed = max(UNIT[dtype], _middle([distance for _, distance in other.get(kind, [])]))
         bits = math.log2(level / allowed) if level > 0 else -math.inf
-        if bits > (BITS if baseline is not None else _BITS_ALONE):
+        if bits > (BITS if baseline is not None else BITS_ALONE):
             even = distances[int(0.9 * len(distances))] < 4 * level
             precision = next((name for name, most in _PRECISIONS if level < most), "") if even and kind[1] == "product" else ""
             found.append(Statement(kind[0], dtype, [name for name, _ in calls], level, bits, precision))
@@ -188,16 +194,16 @@ def _by_kind(measured: Measured) -> dict[Kind, list[tuple[str, Error]]]:
     return found
 
 
-def _worst(name: str, error: Error, trusted: Error | None, peers: list[tuple[str, Error]]) -> Fault:
+def _worst(name: str, error: Error, trusted: Error | None, peers: list[tuple[str, Error]], bits: float) -> Fault:
     """Returns how far a result is beyond what it may be off by, in the worse of the two measures."""
     if error.peak == 0 or (trusted is not None and not trusted.l2 < _MEANINGLESS):
         return Fault(name, error.path, -math.inf, error.l2, error.l2, "nothing to hold it against" if error.peak else "equal", error.remark)
     found = []
-    bound = BITS if trusted is not None or len(peers) > _FEWEST else _BITS_ALONE
+    bound = bits if trusted is not None or len(_others(name, peers)) >= _FEWEST else BITS_ALONE
     for mine, sources in zip((error.l2, error.peak), _allowances(name, error, trusted, peers)):
         source = max(sources, key=lambda each: sources[each])
-        bits = math.log2(mine / sources[source]) if mine > 0 else -math.inf
-        found.append(Fault(name, error.path, bits, mine, sources[source], source, error.remark, bound))
+        excess = math.log2(mine / sources[source]) if mine > 0 else -math.inf
+        found.append(Fault(name, error.path, excess, mine, sources[source], source, error.remark, bound))
     return max(found, key=lambda fault: fault.bits)
 
 
@@ -210,7 +216,7 @@ def allowed(measured: Measured, name: str, error: Error, trusted: Error | None) 
 def _allowances(name: str, error: Error, trusted: Error | None, peers: list[tuple[str, Error]]) -> tuple[dict[str, float], dict[str, float]]:
     """Returns what a result may be off by, over all elements and in one, by where that comes from."""
     unit = UNIT.get(error.dtype, 2.0**-24)
-    others = [other for call, other in peers if (call, other.path) != (name, error.path)]
+    others = _others(name, peers)
     own = trusted if trusted is not None and trusted.dtype == error.dtype else None
 
     def sources(floor: float, own: float, like: list[float]) -> dict[str, float]:
@@ -222,8 +228,13 @@ def _allowances(name: str, error: Error, trusted: Error | None, peers: list[tupl
 
     return (
         sources(unit / 2, own.l2 if own is not None else 0.0, [other.l2 for other in others]),
-        sources(unit, own.peak if own is not None else 0.0, [other.peak for other in others]),
+        sources(unit * (_SUMMED if unit <= UNIT[torch.float32] else 1.0), own.peak if own is not None else 0.0, [other.peak for other in others]),
     )
+
+
+def _others(name: str, peers: list[tuple[str, Error]]) -> list[Error]:
+    """Returns the results of other calls. Those of the call itself share its fault."""
+    return [other for call, other in peers if call != name]
 
 
 def _middle(values: list[float]) -> float:

@@ -61,7 +61,7 @@ def replay(candidate: Part, op: str, baseline: Part | None, device: str, times: 
     mine = _side("candidate", candidate, op, device, times)
     other = _side("baseline", baseline, op, device, 0) if baseline is not None else None
     found = _of(op, fault.weigh(mine.measured, other.measured if other is not None else None))
-    theirs = _of(op, fault.weigh(other.measured, mine.measured)) if other is not None else []
+    theirs = _of(op, fault.weigh(other.measured, mine.measured, fault.BITS_ALONE)) if other is not None else []
     same = mine.call.device is not None and mine.call.device.partition(":")[0] == device.partition(":")[0]
     return Outcome(op, (candidate.step, candidate.rank), mine, other, found, theirs, device, same)
 
@@ -69,7 +69,7 @@ def replay(candidate: Part, op: str, baseline: Part | None, device: str, times: 
 def _side(name: str, part: Part, op: str, device: str, times: int) -> Side:
     call = part.call(op)
     reference = errors.reference(call)
-    peers = [each for each in part.names if each != op and _alike(each, op)][:_PEERS]
+    peers = [each for each in part.names if each != op and (_alike(each, op) or (call.multiplies and part.multiplies(each)))][:_PEERS]
     measured = fault.measure(part, [op, *peers])
     if op not in measured.errors:
         raise NotReplayed(measured.skipped[op])

@@ -117,6 +117,11 @@ class Part:
         gradients = leaves(_list(given.get("input", {})))
         return replace(before, name=name, results=results, gradients=gradients, multiplies=multiplies, device=device)
 
+    def multiplies(self, name: str) -> bool:
+        """Returns true for calls that sum products."""
+        _, raised, multiplies = self._core.facts(self._index[name])
+        return multiplies and not raised
+
     def tensors(self, name: str, sides: Sequence[str]) -> dict[str, Callable[[], torch.Tensor]]:
         """Returns what reads the tensors of an op, by the path of their slot. Reading raises NotReplayed where elements were not recorded."""
         slots = [slot for slot in self._core.slots(self._index[name]) if slot["kind"] == "tensor" and slot["path"].partition(".")[0] in sides]

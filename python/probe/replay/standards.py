@@ -100,7 +100,7 @@ def distance(result: torch.Tensor, reference: torch.Tensor) -> Distance:
         beyond=(beyond.sum().item() + lost) / off.numel(),
         differing=differing,
         largest=math.inf if lost else kept.max().item(),
-        cosine=_cosine(wide[finite], reference[finite]),
+        cosine=_cosine(*(each if each.is_complex() else each.double() for each in (wide[finite], reference[finite]))),
         within_2=_below(relative, 1e-2, off.numel()),
         within_3=_below(relative, 1e-3, off.numel()),
         within_4=_below(relative, 1e-4, off.numel()),

@@ -72,7 +72,7 @@ def confirm(baseline: Recording, candidate: Recording, steps: Sequence[range], r
 def _entries(part: Part, mine: Measured, theirs: Measured) -> list[str]:
     place = f"step = {part.step}\nrank = {part.rank}\n"
     lines = []
-    own, other = _worst(fault.weigh(mine, theirs)), _worst(fault.weigh(theirs, mine))
+    own, other = _worst(fault.weigh(mine, theirs)), _worst(fault.weigh(theirs, mine, fault.BITS_ALONE))
     kinds = {statement.calls[0]: statement for statement in fault.statements(mine, theirs) if not statement.precision}
     wrong, wrong_there = _wrong(own), _wrong(other)
     for op, found in own.items():

@@ -13,7 +13,7 @@ import torch
 from torch.nn import functional
 
 import probe
-from probe.replay import command, errors, evaluate, fault, functions, precisions
+from probe.replay import command, errors, evaluate, fault, functions, one, precisions, script
 from probe.replay.recorded import Call, NotReplayed, Recording, strided
 from probe.replay.shrink import shrunk
 
@@ -169,6 +169,59 @@ def test_a_call_shrinks_while_it_fails() -> None:
 
     small = shrunk(call, fails)
     assert small.args[0].shape[0] == 4 and small.args[0].shape[1] < 16 and small.args[1].shape[0] < 16
+
+
+def shared(x: torch.Tensor) -> torch.Tensor:
+    return torch.mul(x, x)
+
+
+def assigned(x: torch.Tensor) -> torch.Tensor:
+    x[2:5] = x[0] / 3
+    return x
+
+
+@pytest.mark.parametrize(
+    ("compute", "op"),
+    [
+        (lambda x: torch.topk(x, 3).values.sum(), "Torch.topk.0.forward"),
+        (lambda x: torch.cumsum(torch.complex(x, -x), 0).abs().sum(), "Torch.cumsum.0.forward"),
+        (lambda x: x.masked_fill(x > 1, float("-inf")).exp().sum(), "Tensor.masked_fill.0.forward"),
+        (lambda x: shared(x).sum(), "Torch.mul.0.backward"),
+        (lambda x: assigned(x.clone()).sum(), "Tensor.__setitem__.0.forward"),
+        (lambda x: torch.outer(x[0].half(), x[1].half()).sum(), "Torch.outer.0.forward"),
+        (lambda x: functional.layer_norm(x.transpose(0, 1), (8,)).sum(), "Functional.layer_norm.0.forward"),
+    ],
+)
+def test_a_script_passes_where_the_result_is_right_and_fails_where_it_is_not(
+    compute: Any, op: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = torch.randn(8, 16, generator=torch.Generator().manual_seed(2), requires_grad=True)
+    part = recorded(tmp_path / "dump", lambda: compute(given).backward())
+    outcome = one.replay(part, op, None, "cpu", 1)
+    assert outcome.guilty is None
+    outcome.candidate.call.results = {path: (result + 1 if result.dtype == torch.int64 else result * 1.5) for path, result in outcome.candidate.call.results.items()}
+    script.write(outcome, tmp_path / "repro", {})
+    text = (tmp_path / "repro" / "repro.py").read_text()
+    assert len(text.splitlines()) < 60
+    seen: list[str] = []
+    monkeypatch.setattr(sys, "argv", ["repro.py", "cpu"])
+    names = {"__name__": "__main__", "__file__": str(tmp_path / "repro" / "repro.py"), "print": seen.append}
+    with pytest.raises(SystemExit) as ended:
+        exec(compile(text, "repro.py", "exec"), names)
+    assert not ended.value.code
+    times = {line.split(":")[0]: float(line.split(": ")[1].split()[0]) for line in seen}
+    assert max(times[label] for label in times if label.startswith("here")) < 4
+    assert max(times[label] for label in times if label.startswith("as recorded")) > 100
+
+
+def test_inputs_are_cut_to_rows_that_still_show_the_fault() -> None:
+    call = product(functional.linear)
+    call.args[0] = torch.randn(4096, 64, generator=torch.Generator().manual_seed(1))
+    call.results = {"0": functional.linear(*call.args)}
+    call.results["0"][3000] *= 1.01
+    small = script._by_record(call, {"0": (2.0**-25, 2.0**-22, 0.0)})
+    assert small.args[0].shape[0] < 256 and small.results["0"].shape == (small.args[0].shape[0], 32)
+    assert torch.isin(call.results["0"][3000], small.results["0"]).all()
 
 
 def test_the_script_needs_torch_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
