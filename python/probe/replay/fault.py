@@ -1,24 +1,25 @@
 """Which results are further from float64 than they may be.
 
 A result may be off by the largest of: what the other side's result of the paired call is off by, the median of the other calls of its
-kind and type on its own side, and rounding (u/2 over all elements, u in one). Beyond 3 bits above that, it is at fault.
+kind and type on its own side, what this host is off by in the same types, and rounding. Beyond 3 bits above that, it is at fault.
 
 The bound of 3 bits comes from 142 kernel faults and 40 sound pairs of 16 models: the worst sound op lay at 2.0 bits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
 
-from probe.replay import errors
+from probe.replay import errors, evaluate
 from probe.replay.errors import UNIT, Error
-from probe.replay.recorded import NotReplayed, Part, forward_of
+from probe.replay.recorded import Call, NotReplayed, Part, forward_of
 
 #: Bits above what it may be off by, from which on a result is at fault.
 BITS = 3.0
@@ -33,8 +34,10 @@ _FEWEST = 3
 #: Precisions of products with the most that their results are off by, in units of the scale: of 142 runs in TF32, all lay from
 #: 1.6e-4 to 1.9e-4.
 _PRECISIONS = (("TF32", 2.0**-11.5), ("bfloat16", 2.0**-8))
-#: A result that even the trusted side has this far off is memory without a meaning.
+#: A result that even the trusted side, or this host, has this far off is memory without a meaning.
 _MEANINGLESS = 0.5
+#: Says that a result has no right answer.
+_NOTHING = "nothing to hold it against"
 #: Words of reasons for which a call is no gap: it computes nothing that could be wrong.
 _NOTHING_TO_SAY = ("it computes nothing", "it draws random numbers", "it returns memory", "no tensor was recorded as its result", "it ended in an exception")
 
@@ -46,6 +49,8 @@ class Measured:
     """Distances of the results of a part's calls from float64."""
 
     errors: dict[str, list[Error]] = field(default_factory=dict)
+    #: What this host is off by in the recorded types, of calls that are further off than rounding.
+    host: dict[str, dict[str, Error]] = field(default_factory=dict)
     #: Calls that sum products.
     products: set[str] = field(default_factory=set)
     #: Calls that were not replayed, with the reason.
@@ -109,11 +114,42 @@ def measure(part: Part, names: Iterable[str] | None = None, done: Callable[[], N
             call = part.call(name)
             if call.multiplies:
                 found.products.add(name)
-            found.errors[name] = errors.errors(call.results, errors.reference(call))
+            reference = errors.reference(call)
+            found.errors[name] = errors.errors(call.results, reference)
+            if any(_exceeds_rounding(error) for error in found.errors[name]):
+                found.host[name] = _on_host(call, reference)
         except NotReplayed as reason:
             found.skipped[name] = str(reason)
         done()
     return found
+
+
+def _exceeds_rounding(error: Error) -> bool:
+    l2, peak = _rounding(error.dtype)
+    return error.l2 > 2**BITS * l2 or error.peak > 2**BITS * peak
+
+
+def _on_host(call: Call, reference: errors.Reference) -> dict[str, Error]:
+    """Returns what this host is off by in the recorded types. A function that sums its own results is further off on any device than its condition
+    tells; elements that it leaves unwritten are NaN."""
+    try:
+        with _filled():
+            results = evaluate.here(call)
+        return {error.path: error for error in errors.errors({path: results[path] for path in call.results if path in results}, reference)}
+    except Exception:  # noqa: BLE001
+        # The host has no kernel for this type.
+        return {}
+
+
+@contextlib.contextmanager
+def _filled() -> Iterator[None]:
+    """Fills memory that torch hands out unwritten with NaN."""
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])
 
 
 def judge(candidate: Measured, baseline: Measured | None = None) -> list[Fault]:
@@ -134,13 +170,16 @@ def weigh(candidate: Measured, baseline: Measured | None = None, bits: float = B
     for name, results in candidate.errors.items():
         trusted = {error.path: error for error in (baseline.errors.get(name, []) if baseline is not None else [])}
         for error in results:
-            found.append(_worst(name, error, trusted.get(error.path), kinds[_kind(candidate, name, error)], bits))
+            others = _others(name, kinds[_kind(candidate, name, error)])
+            found.append(_worst(name, error, trusted.get(error.path), candidate.host.get(name, {}).get(error.path), others, bits))
     return found
 
 
 def statements(candidate: Measured, baseline: Measured | None = None) -> list[Statement]:
     """Returns the kinds whose calls are all further off than the baseline's, or than rounding without one; the worst first."""
-    wrong = {fault.op for fault in weigh(candidate, baseline) if fault.is_wrong}
+    weighed = weigh(candidate, baseline)
+    wrong = {fault.op for fault in weighed if fault.is_wrong}
+    wrong |= {fault.op for fault in weighed if fault.source == _NOTHING}
     mine, other = _levels(candidate), _levels(baseline) if baseline is not None else {}
     found = []
     for kind, every in mine.items():
@@ -151,7 +190,8 @@ def statements(candidate: Measured, baseline: Measured | None = None) -> list[St
         if dtype not in UNIT:
             continue
         level = statistics.median(distances)
-        allowed = max(UNIT[dtype], _middle([distance for _, distance in other.get(kind, [])]))
+        here = [error.l2 for name, _ in calls for error in candidate.host.get(name, {}).values() if error.dtype == dtype]
+        allowed = max(UNIT[dtype], _middle([distance for _, distance in other.get(kind, [])]), _middle(here))
         bits = math.log2(level / allowed) if level > 0 else -math.inf
         if bits > (BITS if baseline is not None else BITS_ALONE):
             even = distances[int(0.9 * len(distances))] < 4 * level
@@ -194,13 +234,13 @@ def _by_kind(measured: Measured) -> dict[Kind, list[tuple[str, Error]]]:
     return found
 
 
-def _worst(name: str, error: Error, trusted: Error | None, peers: list[tuple[str, Error]], bits: float) -> Fault:
+def _worst(name: str, error: Error, trusted: Error | None, host: Error | None, others: list[Error], bits: float) -> Fault:
     """Returns how far a result is beyond what it may be off by, in the worse of the two measures."""
-    if error.peak == 0 or (trusted is not None and not trusted.l2 < _MEANINGLESS):
-        return Fault(name, error.path, -math.inf, error.l2, error.l2, "nothing to hold it against" if error.peak else "equal", error.remark)
+    if error.peak == 0 or any(other is not None and not other.l2 < _MEANINGLESS for other in (trusted, host)):
+        return Fault(name, error.path, -math.inf, error.l2, error.l2, _NOTHING if error.peak else "equal", error.remark)
     found = []
-    bound = bits if trusted is not None or len(_others(name, peers)) >= _FEWEST else BITS_ALONE
-    for mine, sources in zip((error.l2, error.peak), _allowances(name, error, trusted, peers)):
+    bound = bits if trusted is not None or len(others) >= _FEWEST else BITS_ALONE
+    for mine, sources in zip((error.l2, error.peak), _allowances(error, trusted, host, others)):
         source = max(sources, key=lambda each: sources[each])
         excess = math.log2(mine / sources[source]) if mine > 0 else -math.inf
         found.append(Fault(name, error.path, excess, mine, sources[source], source, error.remark, bound))
@@ -209,27 +249,34 @@ def _worst(name: str, error: Error, trusted: Error | None, peers: list[tuple[str
 
 def allowed(measured: Measured, name: str, error: Error, trusted: Error | None) -> tuple[float, float]:
     """Returns what a result may be off by, over all elements and in one."""
-    l2, peak = (max(sources.values()) for sources in _allowances(name, error, trusted, _by_kind(measured)[_kind(measured, name, error)]))
+    others = _others(name, _by_kind(measured)[_kind(measured, name, error)])
+    l2, peak = (max(sources.values()) for sources in _allowances(error, trusted, measured.host.get(name, {}).get(error.path), others))
     return l2, peak
 
 
-def _allowances(name: str, error: Error, trusted: Error | None, peers: list[tuple[str, Error]]) -> tuple[dict[str, float], dict[str, float]]:
+def _allowances(error: Error, trusted: Error | None, host: Error | None, others: list[Error]) -> tuple[dict[str, float], dict[str, float]]:
     """Returns what a result may be off by, over all elements and in one, by where that comes from."""
-    unit = UNIT.get(error.dtype, 2.0**-24)
-    others = _others(name, peers)
     own = trusted if trusted is not None and trusted.dtype == error.dtype else None
 
-    def sources(floor: float, own: float, like: list[float]) -> dict[str, float]:
+    def sources(floor: float, own: float, host: float, like: list[float]) -> dict[str, float]:
         return {
             "rounding": floor,
             "the other side's own error": own if math.isfinite(own) else 0.0,
+            "this machine's own error": host if math.isfinite(host) else 0.0,
             f"the median of {len(like)} other calls": _middle(like),
         }
 
+    least_l2, least_peak = _rounding(error.dtype)
     return (
-        sources(unit / 2, own.l2 if own is not None else 0.0, [other.l2 for other in others]),
-        sources(unit * (_SUMMED if unit <= UNIT[torch.float32] else 1.0), own.peak if own is not None else 0.0, [other.peak for other in others]),
+        sources(least_l2, own.l2 if own is not None else 0.0, host.l2 if host is not None else 0.0, [other.l2 for other in others]),
+        sources(least_peak, own.peak if own is not None else 0.0, host.peak if host is not None else 0.0, [other.peak for other in others]),
     )
+
+
+def _rounding(dtype: torch.dtype) -> tuple[float, float]:
+    """Returns what rounding alone makes of a result, over all elements and in one."""
+    unit = UNIT.get(dtype, 2.0**-24)
+    return unit / 2, unit * (_SUMMED if unit <= UNIT[torch.float32] else 1.0)
 
 
 def _others(name: str, peers: list[tuple[str, Error]]) -> list[Error]:
