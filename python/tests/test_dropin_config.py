@@ -147,8 +147,8 @@ def test_lists_take_torch_names_and_paths_with_the_models_variable(config: Confi
         ({"tensor": {"scopes": []}}, "unknown key tensor.'scopes'"),
         ({"statistics": []}, "statistics: [] is not an object"),
         ({"task": "statistic"}, "task: 'statistic' is unknown; did you mean 'statistics'?"),
-        ({"task": "acc_check"}, "'acc_check' is not supported; take a dump"),
-        ({"task": "run_ut"}, "'run_ut' is not supported; take a dump with task 'tensor' and run 'probe check-ops' on it"),
+        ({"task": "run_ut"}, "'run_ut' is not supported; take a dump with task 'acc_check'"),
+        ({"task": "acc_check", "acc_check": {"white_list": "conv2d"}}, "white_list: 'conv2d' is not a list of strings"),
         ({"task": "diff_check"}, "'diff_check' is not supported; take a dump with task 'hash' in both runs"),
         ({"task": "grad_probe"}, "use level 'L0'"),
         ({"task": 3}, "task: 3 is unknown"),
@@ -198,6 +198,7 @@ def test_what_cannot_be_had_is_refused_by_name(config: Config, tmp_path: Path, v
         ({"task": "nan_check"}, "the first in which a NaN or an infinity is made stays"),
         ({"task": "overflow_check"}, "the first in which a NaN or an infinity is made stays"),
         ({"task": "exception_dump"}, "the one that an exception ends stays"),
+        ({"task": "acc_check", "dump_path": "/d"}, "afterwards: 'probe check-ops /d --device npu:0'"),
         ({"task": "free_benchmark", "free_benchmark": {"pert_mode": "add_noise"}}, "probe compare --noise"),
         ({"async_dump": True}, "async_dump: not needed"),
         ({"precision": "high"}, "precision: not needed"),
@@ -227,6 +228,14 @@ def test_every_key_of_the_older_tool_is_known() -> None:
     cases = Path(__file__).read_text()
     for key in (*config_json._COMMON, *config_json._BLOCK, *config_json._TASKS_MAPPED, *config_json._TASKS_REFUSED):
         assert f'"{key}"' in cases, key
+
+
+def test_the_functions_of_acc_check_are_recorded_with_data(config: Config, said: Callable[[], str]) -> None:
+    settings = config({"task": "acc_check", "acc_check": {"white_list": ["conv2d", "add", "relu"], "black_list": ["relu"], "error_data_path": "./"}})
+    assert (settings.task, settings.level) == ("tensor", "api") and "acc_check.error_data_path: not needed" in said()
+    selection = Selection(settings)
+    wanted = {name: selection.wants(name) for name in ("Functional.conv2d.0.forward", "Tensor.add.3.forward", "Torch.addmm.0.forward", "Torch.relu.0.forward")}
+    assert list(wanted.values()) == [True, True, False, False], wanted
 
 
 def test_loaded_modules_read_a_dump(config: Config) -> None:

@@ -26,14 +26,14 @@ DEFAULT_LEVEL = "L1"
 
 #: Tasks without a counterpart, and what to do instead.
 _TASKS_REFUSED = {
-    "acc_check": "take a dump with task 'tensor' and run 'probe check-ops' on it",
-    "run_ut": "take a dump with task 'tensor' and run 'probe check-ops' on it, on each device",
+    "run_ut": "take a dump with task 'acc_check' and run 'probe check-ops' on it",
     "diff_check": "take a dump with task 'hash' in both runs and run 'probe compare'",
     "grad_probe": "use level 'L0': the gradients of all parameters are recorded",
 }
 
-#: Tasks with a counterpart of another kind, and what is recorded instead.
+#: Tasks with a counterpart of another kind, and what is recorded instead. `{output}` is the dump.
 _TASKS_MAPPED = {
+    "acc_check": "what each function reads and makes is recorded; hold it against float64 afterwards: 'probe check-ops {output} --device npu:0'",
     "nan_check": "every step is recorded, and the first in which a NaN or an infinity is made stays, whole; a line names the op",
     "overflow_check": "every step is recorded, and the first in which a NaN or an infinity is made stays, whole; a line names the op",
     "exception_dump": "every step is recorded, and the one that an exception ends stays, whole; a line names the op",
@@ -46,9 +46,13 @@ _TASKS_MAPPED = {
 _REFUSED = {
     "bench_path": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
     "diff_nums": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
-    "white_list": "there is no task 'acc_check' here; use 'list'",
-    "black_list": "there is no task 'acc_check' here; use 'exclude' in probe.toml",
-    "error_data_path": "there is no task 'acc_check' here; 'dump_path' is where everything goes",
+}
+
+#: Keys of the task `acc_check` alone, and what other tasks have.
+_OF_CHECKS = {
+    "white_list": "use 'list'",
+    "black_list": "use 'exclude' in probe.toml",
+    "error_data_path": "'dump_path' is where everything goes",
 }
 
 #: MindSpore keys of the older tool.
@@ -87,7 +91,8 @@ def settings(values: Mapping[str, Any], source: str, arguments: Mapping[str, Any
         "ranks": _numbers(top, "rank"),
         "level": level,
         "task": _recorded(task, block),
-        "include": tuple(pattern for text in block.texts("list") for pattern in _listed(text)),
+        "include": (*(pattern for text in block.texts("list") for pattern in _listed(text)), *_functions(block, "white_list")),
+        "exclude": _functions(block, "black_list"),
         "tensors": tuple(pattern for text in block.texts("tensor_list") for pattern in _listed(text)),
         "scope": _scope(block),
         "perturb": True if task == "free_benchmark" else None,
@@ -144,6 +149,8 @@ def _recorded(task: str, block: Keys) -> str:
         return "hash"
     if task == "free_benchmark":
         return "sketch"
+    if task == "acc_check":
+        return "tensor"
     # The structure alone is not a separate record here, nor is what is not finite: both come with the statistics.
     return task if task in TASKS else "statistics"
 
@@ -201,6 +208,11 @@ def _scope(block: Keys) -> list[str] | None:
     return names or None
 
 
+def _functions(block: Keys, key: str) -> tuple[Pattern, ...]:
+    """Functions of a list of the task `acc_check`, which names them without a namespace: `conv2d`."""
+    return tuple(Pattern(text if "." in text else f"*.{text}") for text in block.texts(key))
+
+
 def _listed(text: str) -> list[Pattern]:
     """A name of `list`, which the older tool matches anywhere inside an op's name."""
     patterns = [Pattern(text, inside=True)]
@@ -215,6 +227,10 @@ def _refuse(top: Keys, block: Keys) -> None:
         for place in (top, block):
             if place.get(key) is not None:
                 raise place.error(key, f"is not supported: {advice}")
+    if top.get("task") != "acc_check":
+        for key, advice in _OF_CHECKS.items():
+            if block.get(key):
+                raise block.error(key, f"belongs to task 'acc_check'; {advice}")
     top.flag("dump_enable")
 
 
@@ -234,6 +250,8 @@ def _warn(top: Keys, block: Keys) -> None:
         warn(f"{block.name('summary_mode')}: an order-sensitive 128-bit hash is recorded instead; it cannot be compared with "
              "msprobe's checksums")
     if (task := top.get("task")) in _TASKS_MAPPED:
-        warn(f"{top.name('task')}: {task!r}: {_TASKS_MAPPED[task]}")
+        warn(f"{top.name('task')}: {task!r}: {_TASKS_MAPPED[task].format(output=top.get('dump_path') or DEFAULT_PATH)}")
+    if block.get("error_data_path") is not None:
+        warn(f"{block.name('error_data_path')}: not needed and ignored; inputs and results of all calls are in the dump")
     if top.get("task") == "structure":
         warn(f"{top.name('task')}: the structure is recorded together with statistics")
