@@ -73,8 +73,9 @@ def distance(result: torch.Tensor, reference: torch.Tensor) -> Distance:
     """Measures a result in its own type against `reference` in float64."""
     bounds = _BOUNDS.get(result.dtype, _BOUNDS[torch.float32])
     complex_valued = result.is_complex()
-    wide = result.to(reference.dtype)
     differing = (result != reference.to(result.dtype)).double().mean().item() if result.numel() else 0.0
+    reference = reference if complex_valued else reference.double()
+    wide = result.to(reference.dtype)
     off = (wide - reference).abs().double()
     size = reference.abs().double()
     finite = torch.isfinite(off)
@@ -100,7 +101,7 @@ def distance(result: torch.Tensor, reference: torch.Tensor) -> Distance:
         beyond=(beyond.sum().item() + lost) / off.numel(),
         differing=differing,
         largest=math.inf if lost else kept.max().item(),
-        cosine=_cosine(*(each if each.is_complex() else each.double() for each in (wide[finite], reference[finite]))),
+        cosine=_cosine(wide[finite], reference[finite]),
         within_2=_below(relative, 1e-2, off.numel()),
         within_3=_below(relative, 1e-3, off.numel()),
         within_4=_below(relative, 1e-4, off.numel()),
