@@ -15,7 +15,7 @@ from probe.replay.recorded import NotReplayed
 _NOT_COMPUTING = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "debugprims", "inductor", "prepacked", "profiler", "rpc", "symm_mem", "streams"})
 
 #: Functions that make a tensor of nothing but numbers; their type is the type of the result.
-MAKERS = frozenset({"zeros", "ones", "full", "arange", "tensor", "eye", "linspace", "scalar_tensor", "tril_indices", "triu_indices"})
+MAKERS = frozenset({"zeros", "ones", "full", "arange", "tensor", "eye", "linspace", "logspace", "scalar_tensor", "tril_indices", "triu_indices"})
 
 #: Arguments that name files.
 _OF_FILES = frozenset({"filename", "file", "path"})
@@ -44,7 +44,8 @@ def resolve(api: str) -> Function:
 
 
 def _takes_tensors(found: Any, space: str, name: str) -> bool:
-    if found in _overridable() or (space == "Torch" and name in MAKERS):
+    # Torch leaves out hardswish, which is one.
+    if found in _overridable() or (space == "Torch" and name in MAKERS) or found is torch.nn.functional.hardswish:
         return True
     # Operators that torch lists under another spelling: `__iadd__`, `__matmul__`.
     return space == "Tensor" and name.startswith("__") and name.endswith("__") and callable(found) and hasattr(torch.ops.aten, name.strip("_").removeprefix("i"))

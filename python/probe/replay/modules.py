@@ -1,12 +1,13 @@
 """Modules of torch, rebuilt from recorded parameters.
 
-A dump has a module's parameters but not its options. Those that shapes tell are derived, the others are torch's defaults; a module
-whose recorded results these cannot be is not replayed.
+A dump has a module's parameters but not its options. Those that shapes tell are derived; of the others, the ones that give what was recorded
+most nearly are taken. A module whose recorded results none of them gives is not replayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,15 +19,26 @@ if TYPE_CHECKING:
     from probe.replay.recorded import Call
 
 Tensors = dict[str, torch.Tensor]
+#: A module with its options: its result from what it was given and its parameters.
+Rebuilt = Callable[[torch.Tensor, Tensors], torch.Tensor]
+#: The module with every choice of options that its parameters, and the shapes of what it was given and made, allow; torch's defaults first.
+Choices = Callable[[torch.Tensor, Tensors, torch.Tensor], Iterator[Rebuilt]]
+
+#: Options whose results are this far from what was recorded, relative to its norm, are not those of the module.
+_OTHER = 0.5
+#: Small numbers that models put beside variances, torch's first.
+_EPSILONS = (1e-5, 1e-6, 1e-12, 1e-3, 1e-8)
+#: Strides and dilations that are tried.
+_STRIDES, _DILATIONS = (1, 2, 3, 4, 8, 14, 16, 32), (1, 2, 4)
 
 
 def run(call: Call, args: list[Any], kwargs: dict[str, Any], parameters: Tensors, gradients: Tensors | None) -> Tensors:
     """Returns the results of a module's forward or backward call by path. Raises NotReplayed for a class that is not known."""
-    compute = _FORWARD.get(call.base)
-    if compute is None:
-        raise NotReplayed(f"modules of class {call.base} cannot be rebuilt from a dump; record level mix or api and replay its functions")
     if kwargs or not args or not isinstance(args[0], torch.Tensor):
         raise NotReplayed("it was called with more than a tensor")
+    if call.rebuilt is None:
+        call.rebuilt = _nearest(call)
+    compute: Rebuilt = call.rebuilt
     given: torch.Tensor = args[0]
     if gradients is None:
         with torch.no_grad():
@@ -41,34 +53,121 @@ def run(call: Call, args: list[Any], kwargs: dict[str, Any], parameters: Tensors
     return leaves([found])
 
 
+def _nearest(call: Call) -> Rebuilt:
+    """Returns the module with the options whose results are nearest to what the forward call recorded."""
+    choices = _CLASSES.get(call.base)
+    if choices is None:
+        raise NotReplayed(f"modules of class {call.base} cannot be rebuilt from a dump; record level mix or api and replay its functions")
+    wide = {name: each.double() if each.is_floating_point() else each for name, each in {**call.parameters, "given": call.args[0]}.items()}
+    given, recorded = wide.pop("given"), (call.made or call.results).get("0")
+    if recorded is None:
+        raise NotReplayed("no tensor was recorded as its result")
+    possible = list(choices(given, wide, recorded))
+    if len(possible) == 1:
+        return possible[0]
+    results = [(each, result) for each in possible if (result := _tried(each, given, wide)) is not None and result.shape == recorded.shape]
+    best = min(results, key=lambda each: _distance(each[1], recorded), default=None)
+    if best is not None and _distance(best[1], recorded) <= _OTHER:
+        return best[0]
+    if results and all(_distance(result, results[0][1]) <= _OTHER for _, result in results):
+        # Whatever the options are, the result is wrong.
+        return results[0][0]
+    raise NotReplayed(f"the options of this {call.base} were not recorded, and none that are usual give its result; record level mix or api")
+
+
+def _tried(module: Rebuilt, given: torch.Tensor, parameters: Tensors) -> torch.Tensor | None:
+    """Returns the result with these options; None where the function refuses them."""
+    try:
+        with torch.no_grad():
+            return module(given, parameters)
+    except (RuntimeError, ValueError):
+        return None
+
+
+def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+    off, size = (torch.nan_to_num(each.double(), 0.0, 0.0, 0.0).norm().item() for each in (one - other, other))
+    return off / max(size, 1e-300)
+
+
 def _linear(given: torch.Tensor, of: Tensors) -> torch.Tensor:
     return functional.linear(given, of["weight"], of.get("bias"))
 
 
-def _layer_norm(given: torch.Tensor, of: Tensors) -> torch.Tensor:
+def _layer_norm(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> Iterator[Rebuilt]:
     if "weight" not in of:
         raise NotReplayed("the sizes over which it normalises were not recorded")
-    return functional.layer_norm(given, of["weight"].shape, of["weight"], of.get("bias"))
+    for eps in _EPSILONS:
+        yield lambda x, of, eps=eps: functional.layer_norm(x, of["weight"].shape, of["weight"], of.get("bias"), eps)
+
+
+def _group_norm(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> Iterator[Rebuilt]:
+    channels = given.shape[1]
+    for groups in (each for each in range(1, channels + 1) if channels % each == 0):
+        for eps in _EPSILONS:
+            yield lambda x, of, groups=groups, eps=eps: functional.group_norm(x, groups, of.get("weight"), of.get("bias"), eps)
+
+
+def _batch_norm(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> Iterator[Rebuilt]:
+    for eps in _EPSILONS:
+        yield lambda x, of, eps=eps: functional.batch_norm(x, None, None, of.get("weight"), of.get("bias"), True, 0.0, eps)
+        if "running_mean" in of:
+            yield lambda x, of, eps=eps: functional.batch_norm(
+                x, of["running_mean"], of["running_var"], of.get("weight"), of.get("bias"), False, 0.0, eps
+            )
+
+
+def _convolution(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> Iterator[Rebuilt]:
+    """Groups follow from the weight; of strides, paddings and dilations those that give the recorded sizes, the same in all dimensions."""
+    weight = of["weight"]
+    groups, kernel, before, after = given.shape[1] // weight.shape[1], weight.shape[2:], given.shape[2:], recorded.shape[2:]
+    compute = (functional.conv1d, functional.conv2d, functional.conv3d)[weight.dim() - 3]
+    for dilation in _DILATIONS:
+        for padding in range(dilation * (max(kernel) - 1) + 1):
+            for stride in _STRIDES:
+                if all((size + 2 * padding - dilation * (each - 1) - 1) // stride + 1 == made for size, each, made in zip(before, kernel, after)):
+                    yield functools.partial(_convolved, compute, stride, padding, dilation, groups)
+
+
+def _convolved(compute: Callable[..., torch.Tensor], stride: int, padding: int, dilation: int, groups: int, x: torch.Tensor, of: Tensors) -> torch.Tensor:
+    return compute(x, of["weight"], of.get("bias"), stride, padding, dilation, groups)
+
+
+def _over_dimensions(function: Callable[..., torch.Tensor]) -> Choices:
+    def choices(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> Iterator[Rebuilt]:
+        for dimension in reversed(range(given.dim())):
+            yield lambda x, of, dimension=dimension: function(x, dimension)
+
+    return choices
+
+
+def _one_of(*possible: Rebuilt) -> Choices:
+    return lambda given, of, recorded: iter(possible)
 
 
 def _embedding(given: torch.Tensor, of: Tensors) -> torch.Tensor:
     return functional.embedding(given, of["weight"])
 
 
-def _activation(function: Callable[..., torch.Tensor]) -> Callable[[torch.Tensor, Tensors], torch.Tensor]:
-    return lambda given, of: function(given)
+def _activation(function: Callable[..., torch.Tensor], **options: Any) -> Rebuilt:
+    return lambda given, of: function(given, **options)
 
 
-_FORWARD: dict[str, Callable[[torch.Tensor, Tensors], torch.Tensor]] = {
-    "Linear": _linear,
+_CLASSES: dict[str, Choices] = {
+    "Linear": _one_of(_linear),
     "LayerNorm": _layer_norm,
-    "Embedding": _embedding,
-    "GELU": _activation(functional.gelu),
-    "ReLU": _activation(functional.relu),
-    "SiLU": _activation(functional.silu),
-    "Sigmoid": _activation(torch.sigmoid),
-    "Tanh": _activation(torch.tanh),
-    "Softplus": _activation(functional.softplus),
-    "Hardswish": _activation(functional.hardswish),
-    "Mish": _activation(functional.mish),
+    "GroupNorm": _group_norm,
+    **dict.fromkeys(("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"), _batch_norm),
+    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), _convolution),
+    "Embedding": _one_of(_embedding),
+    "Softmax": _over_dimensions(torch.softmax),
+    "LogSoftmax": _over_dimensions(torch.log_softmax),
+    "GELU": _one_of(_activation(functional.gelu), _activation(functional.gelu, approximate="tanh")),
+    "LeakyReLU": _one_of(*(_activation(functional.leaky_relu, negative_slope=slope) for slope in (0.01, 0.1, 0.2))),
+    "ReLU": _one_of(_activation(functional.relu)),
+    "SiLU": _one_of(_activation(functional.silu)),
+    "Sigmoid": _one_of(_activation(torch.sigmoid)),
+    "Tanh": _one_of(_activation(torch.tanh)),
+    "Softplus": _one_of(_activation(functional.softplus)),
+    "Hardswish": _one_of(_activation(functional.hardswish)),
+    "Mish": _one_of(_activation(functional.mish)),
 }

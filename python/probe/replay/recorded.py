@@ -48,6 +48,10 @@ class Call:
     tracked: frozenset[str] = frozenset()
     #: The results of a backward are what the node behind the result passes on, as the older tool records them.
     of_last_node: bool = False
+    #: Results of the forward call, of a backward.
+    made: dict[str, torch.Tensor] = field(default_factory=dict)
+    #: A module with its options, once they are known.
+    rebuilt: Any = field(default=None, repr=False, compare=False)
     #: Device that its results lay on (`npu:0`); None if the dump does not tell.
     device: str | None = None
 
@@ -110,12 +114,12 @@ class Part:
             args, kwargs = _list(given.get("input", {})), _named(given.get("kwarg", {}))
             tracked = frozenset(slot["path"].partition(".")[2] for slot in slots if slot["side"] == "input" and slot.get("requires_grad"))
             stack = self._core.stack(index)
-            return Call(name, args, kwargs, results, None, parameters, multiplies, stack, tracked, self._of_last_node, device)
+            return Call(name, args, kwargs, results, None, parameters, multiplies, stack, tracked, self._of_last_node, device=device)
         if forward not in self._index:
             raise NotReplayed(f"its forward call {forward} was not recorded, which has the inputs")
         before = self.call(forward, drawn)
         gradients = leaves(_list(given.get("input", {})))
-        return replace(before, name=name, results=results, gradients=gradients, multiplies=multiplies, device=device)
+        return replace(before, name=name, results=results, made=before.results, gradients=gradients, multiplies=multiplies, device=device)
 
     def multiplies(self, name: str) -> bool:
         """Returns true for calls that sum products."""

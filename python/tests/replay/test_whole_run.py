@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import probe
-from probe.replay import command, fault
-from probe.replay.recorded import Recording
+from probe.replay import command, errors, fault
+from probe.replay.recorded import NotReplayed, Recording
 
 TESTDATA = Path(__file__).resolve().parents[3] / "testdata"
 FAULTS = TESTDATA / "faults"
@@ -76,6 +76,38 @@ def test_a_sound_training_is_right(tmp_path: Path, level: str, capsys: pytest.Ca
     code, found = verified(capsys, tmp_path / "dump")
     assert code == 0, found
     assert found["replayed"] > 25 and all("optimizer" in gap["reason"] for gap in found["gaps"]), found["gaps"]
+
+
+class Options(nn.Module):
+    """Modules whose results depend on options that a dump lacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8)
+        self.deep, self.groups = nn.Conv2d(8, 8, 3, padding=2, dilation=2, groups=8, bias=False), nn.GroupNorm(4, 8, eps=1e-6)
+        self.slope, self.gelu, self.last = nn.LeakyReLU(0.2), nn.GELU(approximate="tanh"), nn.LayerNorm(4, eps=1e-12)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        hidden = self.groups(self.deep(self.slope(self.norm(self.conv(images)))))
+        return torch.softmax(self.last(self.gelu(hidden)), 1)
+
+
+def test_modules_are_rebuilt_with_their_options(tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = Options()
+    with probe.capture(tmp_path / "dump", model=model, task="tensor", level="module", step_on="program"):
+        model(torch.randn(4, 3, 8, 8)).square().sum().backward()
+    (part,) = Recording(str(tmp_path / "dump")).parts()
+    measured = fault.measure(part)
+    assert {name.split(".")[2] for name in measured.errors if ".forward." in name} == {type(each).__name__ for each in model.children()}, measured.skipped
+    assert not fault.judge(measured) and not fault.statements(measured)
+    call = part.call("Module.deep.Conv2d.forward.0")
+    call.results["0"] = torch.randn_like(call.results["0"])
+    with pytest.raises(NotReplayed, match="none that are usual give its result"):
+        errors.reference(call)
+    call = part.call("Module.last.LayerNorm.forward.0")
+    call.results["0"] = call.results["0"].roll(1, 0)
+    assert errors.errors(call.results, errors.reference(call))[0].l2 > 0.1
 
 
 def test_a_run_without_data_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
