@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -96,7 +97,7 @@ def _right_replays(outcome: Outcome) -> int:
 
 def wrong(side: Side, results: dict[str, torch.Tensor]) -> bool:
     """Returns true if the results of a replay are further off than those of the call's kind may be."""
-    measured = fault.Measured(dict(side.measured.errors), side.measured.products)
+    measured = replace(side.measured, errors=dict(side.measured.errors))
     measured.errors[side.call.name] = errors({path: results[path] for path in side.call.results if path in results}, side.reference)
     return any(found.op == side.call.name and found.is_wrong for found in fault.weigh(measured))
 

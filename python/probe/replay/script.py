@@ -78,8 +78,8 @@ torch.manual_seed(1)
 T = read(os.path.join(os.path.dirname(os.path.abspath(__file__)), "inputs.safetensors"))
 given = {{n: t for n, t in T.items() if not n.startswith("recorded.")}}
 exact, *shaken = [call({{n: wide(t, shake) for n, t in given.items()}}) for shake in (0.0, TINY, TINY)]
-laid = {{n: torch.empty_strided(t.shape, STRIDES[n], dtype=t.dtype) if n in STRIDES else torch.empty_like(t) for n, t in given.items()}}
-here = call({{n: laid[n].copy_(t).to(DEVICE) for n, t in given.items()}})
+laid = {{n: torch.empty_strided(t.shape, STRIDES.get(n, t.stride()), dtype=t.dtype, device=DEVICE) for n, t in given.items()}}
+here = call({{n: laid[n].copy_(t) for n, t in given.items()}})
 failed = False
 for path in ALLOWED:
     for label, result in (("here on " + DEVICE, here[path].detach().cpu()), ("as recorded", T.get("recorded." + path))):

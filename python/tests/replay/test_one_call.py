@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional
 
 import probe
+from probe.replay import answer as report
 from probe.replay import command, errors, evaluate, fault, functions, one, precisions, script
 from probe.replay.recorded import Call, NotReplayed, Recording, strided
 from probe.replay.shrink import shrunk
@@ -200,6 +201,9 @@ def test_a_script_passes_where_the_result_is_right_and_fails_where_it_is_not(
     outcome = one.replay(part, op, None, "cpu", 1)
     assert outcome.guilty is None
     outcome.candidate.call.results = {path: (result + 1 if result.dtype == torch.int64 else result * 1.5) for path, result in outcome.candidate.call.results.items()}
+    outcome.candidate.measured.errors[op] = errors.errors(outcome.candidate.call.results, outcome.candidate.reference)
+    outcome.faults = [each for each in fault.weigh(outcome.candidate.measured) if each.op == op and each.is_wrong]
+    assert "replayed here it is right (1 of 1 replays)" in report.text(outcome)
     script.write(outcome, tmp_path / "repro", {})
     text = (tmp_path / "repro" / "repro.py").read_text()
     assert len(text.splitlines()) < 60
