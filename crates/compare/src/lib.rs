@@ -18,6 +18,7 @@ mod reference;
 mod request;
 mod rows;
 mod runtime_ops;
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -391,6 +392,12 @@ fn compare_part(
     keep_reached(&mut b, &mut c);
     if options.request.rows {
         keep_first_batch(&mut b, &mut c);
+    }
+    if options.request.tokens {
+        tokens::take(&mut b, &mut c).map_err(|reason| {
+            let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
+            CompareError::Nothing { reason: format!("{place}: {reason}") }
+        })?;
     }
     let Alignment { mut ops, notes } = match terms {
         Some(terms) => terms.align(&mut b, &mut c),

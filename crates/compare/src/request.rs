@@ -60,6 +60,10 @@ pub struct CompareRequest {
     #[arg(long)]
     pub rows: bool,
 
+    /// Compare an engine's packed batches and decode steps with a trainer's padded batch, token by token: modules, task tensor.
+    #[arg(long, conflicts_with = "rows")]
+    pub tokens: bool,
+
     /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
     #[arg(long)]
     pub no_mmap: bool,
