@@ -218,6 +218,12 @@ impl Correlation {
         if self.n < 3.0 || xx <= 0.0 || yy <= 0.0 { 0.0 } else { (xy / (xx * yy).sqrt()).clamp(-1.0, 1.0) }
     }
 
+    /// Returns the slope of y against x by least squares; 0 where x is constant.
+    pub(crate) fn slope(&self) -> f64 {
+        let (xx, _, xy) = self.moments();
+        if xx > 0.0 { xy / xx } else { 0.0 }
+    }
+
     /// Returns the slope of the first principal axis: of y against x where both have noise.
     pub(crate) fn principal_slope(&self) -> f64 {
         let (xx, yy, xy) = self.moments();

@@ -13,6 +13,14 @@ const SATURATED: f64 = -1e-4;
 /// 0.7 gave 0.94 in float32 and bfloat16; the closest other cause, an update on the very batch, 0.48, top-p 0.52.
 const STEEP: f64 = 0.72;
 
+/// Least correlation of the two sides' log-odds. Temperatures left 0.99; a trainer that computes something else, whose values only
+/// spread wider, 0.35 to 0.65.
+const RELATED: f64 = 0.9;
+
+/// Ratio of the slopes above and below the median from which the relation is bent. Temperatures gave 0.9 to 1.1, a soft cap of 15
+/// 4 to 5.
+const BENT: f64 = 2.0;
+
 /// Largest such correlation that another cause was seen to leave.
 const STEEP_OTHERWISE: f64 = 0.52;
 
@@ -45,11 +53,15 @@ pub(super) fn temperature(case: &mut Case<'_>, rest: &Measures) -> bool {
     let (steep, slope) = (trend.coefficient(), line.principal_slope());
     if trend.count() < FEWEST
         || steep.abs() < STEEP
+        || line.coefficient() < RELATED
         || !slope.is_finite()
         || slope <= 0.0
         || slope.ln().abs() < LEAST
     {
         return false;
+    }
+    if soft_cap(case, rest, steep) {
+        return true;
     }
     // The values that the engine sampled with have the identity on their side.
     let raw = rest.identity - 1.0 > 4.0 * rest.identity_error
@@ -75,6 +87,75 @@ pub(super) fn temperature(case: &mut Case<'_>, rest: &Measures) -> bool {
     case.pairs.retain(|_, _| false);
     case.found(Cause::Temperature, before, evidence, Some(chance), Vec::new());
     true
+}
+
+/// Names a soft cap, in case likely tokens differ in slope and others do not: only large logits are bent.
+fn soft_cap(case: &mut Case<'_>, rest: &Measures, steep: f64) -> bool {
+    let both = || case.pairs.g.iter().zip(&case.pairs.p).map(|(g, p)| (f64::from(*g), f64::from(*p)));
+    let points: Vec<(f64, f64)> = both()
+        .filter(|(g, p)| *g <= SATURATED && *p <= SATURATED)
+        .map(|(g, p)| (f64::midpoint(odds(g), odds(p)), odds(g) - odds(p)))
+        .collect();
+    let mut middles: Vec<f32> = points.iter().map(|(middle, _)| crate::read::narrow(*middle)).collect();
+    let median = crate::measure::quantile(&mut middles, 0.5);
+    let slope = |upper: bool| {
+        let mut sums = Correlation::default();
+        points.iter().filter(|(middle, _)| (*middle > median) == upper).for_each(|(x, y)| sums.add(*x, *y));
+        sums.slope()
+    };
+    let (low, high) = (slope(false), slope(true));
+    // A truncation bends too, but all its differences have one sign.
+    let two_signs = rest.negative > 0.05 && rest.negative < 0.95;
+    if !two_signs || high.signum() != steep.signum() || high.abs() < BENT * low.abs() {
+        return false;
+    }
+    let side = if high < 0.0 { "rollout" } else { "trainer" };
+    let evidence = format!(
+        "the {side} flattens likely tokens: the difference of the log-odds has slope {high:.3} above their median and {low:.3} below, as after a soft cap of the logits on that side alone"
+    );
+    let chance = chance_of_correlation(steep, points.len() as f64, STEEP_OTHERWISE);
+    let before = case.pairs.total();
+    case.pairs.retain(|_, _| false);
+    case.found(Cause::SoftCap, before, evidence, Some(chance), Vec::new());
+    true
+}
+
+/// Bits of a binary32 that the numbers of a type of 16 bits leave 0, the step between such numbers at 1, and the type.
+const NARROW: [(u32, f64, &str); 2] = [(0xffff, 1.0 / 128.0, "bfloat16"), (0x1fff, 1.0 / 1024.0, "float16")];
+
+/// Names a side whose values are numbers of 16 bits, in case this explains the difference.
+pub(super) fn precision(case: &mut Case<'_>, rest: &Measures) -> bool {
+    let sides = [("trainer", &case.pairs.p), ("rollout", &case.pairs.g)];
+    let explained = sides.into_iter().find_map(|(side, column)| {
+        let (name, step) = narrow_type(column)?;
+        let size = column.iter().map(|value| f64::from(value.abs())).sum::<f64>() / column.len() as f64;
+        // A softmax in such numbers rounds its sum and its result, each by half of a step.
+        (rest.mean_abs <= step * size)
+            .then(|| (format!("every value of the {side} is a number of {name}"), step * size))
+    });
+    let Some((said, most)) = explained else { return false };
+    if rest.mean_abs <= case.bound {
+        case.notes.push(said);
+        return false;
+    }
+    let evidence = format!(
+        "{said}: mean |d| is {:.1e}, and rounding to such numbers explains up to {most:.1e}",
+        rest.mean_abs
+    );
+    let before = case.pairs.total();
+    case.pairs.retain(|_, _| false);
+    // Seen, not inferred: n values of binary32 end in so many zeros with a chance of 2^-13n.
+    case.found(Cause::Precision, before, evidence, None, Vec::new());
+    true
+}
+
+/// Returns the type of 16 bits that all values are numbers of, and its step at 1.
+fn narrow_type(column: &[f32]) -> Option<(&'static str, f64)> {
+    let all = |bits: u32| column.iter().all(|value| value.to_bits() & bits == 0);
+    if (column.len() as f64) < FEWEST {
+        return None;
+    }
+    NARROW.into_iter().find(|(bits, _, _)| all(*bits)).map(|(_, step, name)| (name, step))
 }
 
 /// Names a truncation, in case one side gives every token more probability than the other.

@@ -8,6 +8,7 @@ mod books;
 mod distribution;
 mod model;
 mod order;
+mod penalty;
 mod repeats;
 
 #[cfg(test)]
@@ -43,6 +44,12 @@ pub enum Cause {
     Temperature,
     /// One side renormalises over the tokens that top-p or top-k keeps.
     Truncation,
+    /// The logits of one side are bent, as by a soft cap.
+    SoftCap,
+    /// Tokens that occurred before have other values on one side, as after a penalty on repetition.
+    Penalty,
+    /// The values of one side are numbers of 16 bits.
+    Precision,
     /// The error follows the padding in front of a sample.
     Padding,
     /// The error grows with the position in the sequence.
@@ -57,7 +64,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, in the order in which they are looked for.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::Tokens,
         Self::NonFinite,
         Self::Mask,
@@ -67,6 +74,9 @@ impl Cause {
         Self::Rows,
         Self::Truncation,
         Self::Temperature,
+        Self::SoftCap,
+        Self::Penalty,
+        Self::Precision,
         Self::Padding,
         Self::Position,
         Self::Stale,
@@ -86,6 +96,9 @@ impl Cause {
             Self::Rows => "rows",
             Self::Temperature => "temperature",
             Self::Truncation => "truncation",
+            Self::SoftCap => "soft-cap",
+            Self::Penalty => "penalty",
+            Self::Precision => "precision",
             Self::Padding => "padding",
             Self::Position => "position",
             Self::Stale => "stale",
@@ -115,6 +128,11 @@ impl Cause {
             Self::Truncation => {
                 "train on samples drawn with top_p=1 and top_k=-1, or let the engine report values before truncation"
             }
+            Self::SoftCap => "apply the final soft cap of the logits on both sides (final_logit_softcapping)",
+            Self::Penalty => {
+                "sample without repetition, presence and frequency penalty, or apply the same to the trainer's logits"
+            }
+            Self::Precision => "compute logits and log_softmax of that side in float32",
             Self::Padding => {
                 "check attention mask and position ids of padded rows; then compare activations of one of them"
             }
@@ -234,7 +252,10 @@ pub(crate) fn explain(
     order::rows(&mut case);
     books::unscored(&mut case);
     let rest = Measures::of(&case.pairs.g, &case.pairs.p);
-    let related = distribution::truncation(&mut case, &rest) || distribution::temperature(&mut case, &rest);
+    let related = distribution::precision(&mut case, &rest)
+        || distribution::truncation(&mut case, &rest)
+        || distribution::temperature(&mut case, &rest)
+        || penalty::penalty(&mut case, &rest);
     if let Some(again) = again {
         model::trainer(&mut case, again, &rest);
     }

@@ -1,6 +1,6 @@
 //! Values that belong to another token or to another sample: they fit elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use super::{Case, Cause};
 use crate::measure::{Correlation, quantile};
@@ -20,6 +20,8 @@ const FEWEST: usize = 4;
 const FEWEST_SHIFTED: usize = 8;
 /// Share of the long rows that must be moved for the short ones to be moved with them.
 const MOST: f64 = 0.9;
+/// Share of the rows that are far off of which another must hold the values.
+const MATCHED: f64 = 0.5;
 /// Most rows that are held against one another.
 const MOST_ROWS: usize = 512;
 /// Tokens of a row that are held against those of others.
@@ -60,8 +62,8 @@ pub(super) fn shift(case: &mut Case<'_>) {
         }
     }
     let Some((shift, mut rows)) = by_shift.into_iter().max_by_key(|(_, rows)| rows.len()) else { return };
-    // One row of many may fit by chance where everything is far off.
-    if rows.len() * 10 < long || (rows.len() < 2 && long > 4) {
+    // One row of several may fit by chance where everything is far off.
+    if rows.len() * 10 < long || (rows.len() < 2 && long > 1) {
         return;
     }
     let before = case.pairs.total();
@@ -116,7 +118,7 @@ pub(super) fn rows(case: &mut Case<'_>) {
     let count = sorted.len();
     // Where most rows are out of order, the median row is one of them.
     let usual = quantile(&mut sorted, 0.5);
-    let floor = if usual > 0.5 { 4.0 * LARGE } else { (5.0 * usual).max(4.0 * LARGE) };
+    let floor = if usual > 0.5 { 4.0 * LARGE } else { (2.5 * usual).max(4.0 * LARGE) };
     let mut bad: Vec<usize> =
         (0..errors.len()).filter(|row| errors[*row] >= floor && long(&case.pairs.rows[*row])).collect();
     bad.sort_by(|a, b| errors[*b].total_cmp(&errors[*a]));
@@ -124,7 +126,9 @@ pub(super) fn rows(case: &mut Case<'_>) {
     bad.sort_unstable();
     let owners: Vec<(usize, usize)> =
         bad.iter().filter_map(|row| Some((*row, owner(case, *row, &bad, errors[*row])?))).collect();
-    if owners.len() >= 2 {
+    // Where every row is far off, some fit another by chance, and many fit the same one.
+    let distinct: HashSet<usize> = owners.iter().map(|(_, owner)| *owner).collect();
+    if distinct.len() >= 2 && distinct.len() as f64 >= MATCHED * bad.len() as f64 {
         let samples: Vec<usize> = owners.iter().map(|(row, _)| case.pairs.rows[*row].sample).collect();
         let before = case.pairs.total();
         let old: f64 = owners.iter().map(|(row, _)| errors[*row]).sum::<f64>() / owners.len() as f64;
@@ -150,11 +154,13 @@ fn owner(case: &Case<'_>, row: usize, bad: &[usize], error: f64) -> Option<usize
     let fits = |other: &usize| {
         let (g, p) = facing(case, g, own, &case.pairs.rows[*other]);
         let count = g.len().min(p.len()).min(HEAD);
-        (count >= FEWEST).then(|| (*other, mean_distance(&g[..count], &p[..count])))
+        let residual = mean_distance(&g[..count], &p[..count]);
+        // Few tokens fit one of many rows by chance.
+        let most = if count < FEWEST_SHIFTED { FITS / 3.0 } else { FITS };
+        (count >= FEWEST && residual < most * error).then_some((*other, residual))
     };
     let others = bad.iter().filter(|other| **other != row).filter_map(fits);
-    let best = others.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    (best.1 < FITS * error).then_some(best.0)
+    others.min_by(|a, b| a.1.total_cmp(&b.1)).map(|best| best.0)
 }
 
 /// Returns the engine's values of one row and the trainer's of another that belong together if the other holds this row's: from the

@@ -68,7 +68,12 @@ fn draw(fault: &str, noise: f64, row: u32, random: &mut Random) -> Drawn {
     for t in 0..length {
         let spread = 0.5 + 4.0 * random.uniform();
         let logits: Vec<f64> = (0..WORDS).map(|_| spread * random.normal()).collect();
-        let scaled: Vec<f64> = logits.iter().map(|logit| logit / temperature).collect();
+        // Words that the response has already.
+        let used = |word: usize| tokens.iter().any(|(id, _, _)| *id as usize == word);
+        let engine = |(word, logit): (usize, &f64)| {
+            if fault == "penalty" && used(word) { logit - 1.0 } else { logit / temperature }
+        };
+        let scaled: Vec<f64> = logits.iter().enumerate().map(engine).collect();
         let mut sampled = log_softmax(&scaled);
         if fault == "top-p" {
             sampled = truncated(&sampled, 0.9);
@@ -83,6 +88,7 @@ fn draw(fault: &str, noise: f64, row: u32, random: &mut Random) -> Drawn {
             "position" => 20.0 * f64::from(t) / 64.0 * 0.05,
             "padding" if row > 2 => 0.3,
             "weights" => 0.3,
+            "unrelated" => 8.0,
             "stale" if row.is_multiple_of(2) => 0.2,
             _ => noise,
         };
@@ -93,7 +99,11 @@ fn draw(fault: &str, noise: f64, row: u32, random: &mut Random) -> Drawn {
             })
             .collect();
         let reported = if fault == "raw" { log_softmax(&logits)[word] } else { sampled[word] };
-        tokens.push((u32::try_from(word).unwrap(), reported, log_softmax(&moved)[word]));
+        let mut trainer = log_softmax(&moved)[word];
+        if fault == "precision" {
+            trainer = f64::from(f32::from_bits((narrow(trainer).to_bits() + 0x8000) & 0xffff_0000));
+        }
+        tokens.push((u32::try_from(word).unwrap(), reported, trainer));
     }
     Drawn { prompt, tokens, stopped: row.is_multiple_of(2) }
 }
@@ -189,6 +199,26 @@ fn a_planted_cause_is_named_alone() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn penalties_and_narrow_values_are_named() {
+    for (seed, rows) in [(1, 16), (2, 48)] {
+        for noise in NOISES {
+            assert_eq!(causes(&["penalty"], noise, rows, seed), ["penalty"], "seed {seed}, noise {noise}");
+        }
+        assert_eq!(causes(&["precision"], NOISES[0], rows, seed), ["precision"]);
+        // In bfloat16 it is what rounding explains.
+        assert_eq!(causes(&["precision"], NOISES[1], rows, seed), [""; 0]);
+    }
+}
+
+#[test]
+fn rows_that_have_nothing_in_common_are_no_exchange_and_no_temperature() {
+    for seed in 0..40 {
+        let found = causes(&["unrelated"], NOISES[1], 60, seed);
+        assert!(!found.iter().any(|cause| ["rows", "shift", "temperature"].contains(&&**cause)), "{found:?}");
     }
 }
 

@@ -1,0 +1,64 @@
+"""Asks `probe rollout` about the pairs of make.py: score.py FOLDER HALF. Of a sealed half it prints counts alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+from faults import EXPECTED
+
+# What may be answered as well: the class is right, the name is not.
+CLASS = {"position": ("weights",), "padding": ("weights", "position")}
+# Diffuse causes hide in what rounding explains.
+HIDDEN = ("weights", "precision", "position", "padding", "penalty", "soft-cap")
+BOUND = {"float32": 1e-4, "bfloat16": 0.03}
+
+
+def judged(expected: list[str], found: list[str], rest: float, dtype: str) -> str:
+    if sorted(found) == sorted(expected):
+        return "named"
+    if not expected:
+        return "false"
+    if rest <= BOUND[dtype] and sorted(found) == sorted(cause for cause in expected if cause not in HIDDEN):
+        return "hidden"
+    lacking, more = [cause for cause in expected if cause not in found], [cause for cause in found if cause not in expected]
+    if all(set(found) & set(CLASS.get(cause, ())) for cause in lacking) and len(more) <= len(lacking):
+        return "class"
+    if not lacking:
+        return "more"
+    return "missed" if not found else "wrong"
+
+
+def main(folder: Path, half: str) -> None:
+    program = os.environ.get("PROBE_BIN", "probe")
+    counts: dict[str, Counter[str]] = {}
+    for place in sorted((folder / half).glob("*/*.json")):
+        dtype, model = place.parts[-2], place.stem
+        done = subprocess.run([program, "rollout", place.with_suffix(""), "--dtype", dtype, "--format", "json"], capture_output=True, text=True)
+        if done.returncode not in (0, 1):
+            sys.exit(done.stderr)
+        steps = {step["step"]: step for step in json.loads(done.stdout)["steps"]}
+        for at, pair in enumerate(json.loads(place.read_text())):
+            step = steps[at]
+            found = [finding["cause"] for finding in step["findings"]]
+            answer = judged(pair["expected"], found, step["rest"]["mean_abs"], dtype)
+            counts.setdefault(pair["fault"], Counter())[answer] += 1
+            if half == "seen" and answer not in ("named", "hidden"):
+                said = "; ".join(finding["evidence"][:110] for finding in step["findings"])
+                print(f"{answer}: {pair['fault']} {model} {dtype} {pair['rows']} rows, mean |d| {step['all']['mean_abs']:.2e}: {found} {said}")
+    order = ("named", "class", "hidden", "more", "missed", "wrong", "false")
+    print(f"{half:24}" + "".join(f"{word:>8}" for word in order))
+    total: Counter[str] = Counter()
+    for fault in EXPECTED:
+        if fault in counts:
+            print(f"{fault:24}" + "".join(f"{counts[fault][word] or '':>8}" for word in order))
+            total += counts[fault]
+    print(f"{'all':24}" + "".join(f"{total[word] or '':>8}" for word in order))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
