@@ -29,14 +29,16 @@ fn causes(report: &Value) -> Vec<&str> {
 #[test]
 fn real_pairs_have_their_cause_and_nothing_else() {
     for (name, code, expected) in [
-        ("bf16_good", 0, &[][..]),
-        ("bf16_temperature_not_in_trainer", 1, &["temperature"]),
-        ("bf16_logprobs_off_by_one", 1, &["shift"]),
-        ("bf16_rows_swapped", 1, &["rows"]),
-        ("bf16_eos_dropped", 1, &["end-token"]),
-        ("bf16_stale_10_steps_lr_1e-4", 1, &["weights"]),
+        ("bf16_good.jsonl", 0, &[][..]),
+        ("bf16_temperature_not_in_trainer.jsonl", 1, &["temperature"]),
+        ("bf16_logprobs_off_by_one.jsonl", 1, &["shift"]),
+        ("bf16_rows_swapped.jsonl", 1, &["rows"]),
+        ("bf16_eos_dropped.jsonl", 1, &["end-token"]),
+        ("bf16_stale_10_steps_lr_1e-4.jsonl", 1, &["weights"]),
+        ("bf16_soft_cap.parquet", 1, &["soft-cap"]),
+        ("bf16_penalty.parquet", 1, &["penalty"]),
     ] {
-        let (exit, report) = compared(&[&data(&format!("{name}.jsonl"))]);
+        let (exit, report) = compared(&[&data(name)]);
         assert_eq!((exit, &causes(&report)[..]), (code, expected), "{name}");
     }
     let (_, report) = compared(&[&data("bf16_temperature_not_in_trainer.jsonl")]);
@@ -222,7 +224,10 @@ fn reports_hold_every_sample_and_token_and_come_back() {
     let mut names: Vec<String> =
         fs::read_dir(&out).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
-    assert_eq!(names, ["rollout.json", "rollout.txt", "samples.xlsx", "scalars.jsonl", "tokens.parquet"]);
+    assert_eq!(
+        names,
+        ["rollout.html", "rollout.json", "rollout.txt", "samples.xlsx", "scalars.jsonl", "tokens.parquet"]
+    );
     // The table of tokens is a plain table of both sides, with the mask that the causes were found with.
     let (code, again) = compared(&[&out.join("tokens.parquet")]);
     assert_eq!((code, causes(&again)), (1, vec!["rows"]));

@@ -44,7 +44,7 @@ pub(super) struct RolloutArgs {
     #[arg(short, long, value_name = "DIR")]
     pub(super) output: Option<PathBuf>,
 
-    /// Comma-separated report formats [default: text,xlsx,parquet,json,scalars]; `json` alone, without -o, is printed.
+    /// Comma-separated report formats [default: text,html,xlsx,parquet,json,scalars]; `json` alone, without -o, is printed.
     #[arg(long, value_delimiter = ',', value_parser = rollout_format(), value_name = "FORMATS")]
     pub(super) format: Option<Vec<RolloutFormat>>,
 

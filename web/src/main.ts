@@ -6,6 +6,7 @@ import { head } from "./data";
 import { h, replace } from "./dom";
 import { begin } from "./frame";
 import { gate } from "./gate";
+import { rollout } from "./rollout";
 import { w } from "./words";
 
 async function main(): Promise<void> {
@@ -17,6 +18,7 @@ async function main(): Promise<void> {
     if (found.kind === "compare") await compare(root, found);
     else if (found.kind === "config") config(root, found);
     else if (found.kind === "gate") gate(root, found);
+    else if (found.kind === "rollout") rollout(root, found);
     else throw new Error(`unknown kind of page: ${found.kind}`);
   } catch (error) {
     replace(root, h("div", { class: "failed" }, h("h1", {}, w().failed), h("p", {}, String(error))));

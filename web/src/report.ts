@@ -1,5 +1,13 @@
 // The data of the pages, made by generate-schemas. Do not edit: change the structs in crates/report.
 
+/** A cause over all steps. */
+export interface CauseEntry {
+  action: string;
+  cause: string;
+  first_step: number;
+  steps: number;
+}
+
 /** Data of the page of a comparison. */
 export interface Comparison {
   portraits: Portrait[];
@@ -124,6 +132,16 @@ export interface Fault {
   steps: number[];
 }
 
+/** A cause in one step. */
+export interface FindingEntry {
+  cause: string;
+  chance: number | null;
+  count: number | null;
+  evidence: string;
+  samples: string[];
+  share: number | null;
+}
+
 /** One value or module that was checked. */
 export interface GateCase {
   error: Exact | null;
@@ -231,6 +249,28 @@ export interface Located {
   value: Exact;
 }
 
+/** Differences of tokens with finite values on both sides. d is the trainer's log-probability minus the engine's. */
+export interface Measures {
+  clipped: number;
+  correlation: number | null;
+  effective: number;
+  identity: number;
+  identity_error: number;
+  inverse: number;
+  inverse_error: number;
+  k1: number;
+  k3: number;
+  max_abs: number;
+  mean: number;
+  mean_abs: number;
+  mean_exp_abs: number;
+  mean_probability: number;
+  median_abs: number;
+  negative: number;
+  p99_abs: number;
+  tokens: number;
+}
+
 /** Metrics by name; null if undefined or unknown, a word if not finite. */
 export interface Metrics {
   cosine: number | null | "NaN" | "Infinity" | "-Infinity";
@@ -310,6 +350,14 @@ export interface Portrait {
   step: number;
 }
 
+/** Differences of probabilities of one step. */
+export interface ProbabilityEntry {
+  max: number | null;
+  mean: number;
+  step: number;
+  tokens: number;
+}
+
 /** The whole comparison. */
 export interface Report {
   baseline: Run;
@@ -324,6 +372,32 @@ export interface Report {
   seconds: number;
   tool: Tool;
   verdict: RunWord;
+}
+
+/** Data of the page of a rollout. */
+export interface RolloutPage {
+  report: RolloutReport;
+  tokens: StepTokens | null;
+}
+
+/** A rollout against its trainer. */
+export interface RolloutReport {
+  answer: string;
+  causes: CauseEntry[];
+  formats: [string | null, string | null];
+  incomplete: string[];
+  joined: string;
+  only_rollout: string[];
+  only_trainer: string[];
+  precision: string | null;
+  probabilities: ProbabilityEntry[];
+  rollout: string;
+  schema_version: number;
+  steps: StepEntry[];
+  tokens: number;
+  tool: Tool;
+  trainer: string | null;
+  verdict: "agree" | "differ" | "incomplete";
 }
 
 /** One item that was checked. */
@@ -378,8 +452,38 @@ export interface Spot {
   shape: number[];
 }
 
+/** One step. */
+export interface StepEntry {
+  all: Measures;
+  findings: FindingEntry[];
+  notes: string[];
+  rest: Measures;
+  samples: number;
+  step: number;
+  worst: TokenEntry[];
+}
+
+/** Tokens of one step that both sides have a finite value of; of many, every n-th. A list entry for each. */
+export interface StepTokens {
+  d: number[];
+  left_out: number;
+  positions: number[];
+  rollout: number[];
+  samples: number[];
+  step: number;
+}
+
 /** Counts by word; every word is present, also with 0. */
 export type Tally = Record<string, number>;
+
+/** A token that differs much. */
+export interface TokenEntry {
+  position: number;
+  rollout: number;
+  sample: string;
+  token_id: number | null;
+  trainer: number;
+}
 
 /** Program that wrote the file. */
 export interface Tool {

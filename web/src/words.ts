@@ -3,6 +3,32 @@
 export type Language = "en" | "zh";
 
 const EN = {
+  rollout: "rollout",
+  trainer: "trainer",
+  tokens: "tokens",
+  samples: "samples",
+  sample: "sample",
+  position: "position",
+  tokenId: "token id",
+  effective: "effective samples",
+  causesFound: "Causes",
+  inSteps: "in {n} steps",
+  shareOfError: "explains {n} % of the error",
+  samplesConcerned: "{n} samples: {names}",
+  tokensOfStep: "Tokens of step {step}",
+  tokensText: "d is the trainer's log-probability minus that of the rollout.",
+  tokensLeftOut: "{n} of {all} tokens are drawn.",
+  byPosition: "by position in the sequence",
+  byLogprob: "by log-probability in the rollout",
+  bySample: "by sample, in the order of the file",
+  probabilities: "Differences of probabilities",
+  onlyRollout: "only in the rollout",
+  onlyTrainer: "only in the trainer",
+  rolloutTitles: {
+    agree: "Rollout and trainer agree",
+    differ: "Rollout and trainer differ",
+    incomplete: "Not everything could be compared",
+  } as Record<string, string>,
   title: "probe result",
   diverged: "diverged",
   agree: "agree",
@@ -232,6 +258,32 @@ const EN = {
 };
 
 const ZH: typeof EN = {
+  rollout: "推理侧",
+  trainer: "训练侧",
+  tokens: "个 token",
+  samples: "样本数",
+  sample: "样本",
+  position: "位置",
+  tokenId: "token id",
+  effective: "有效样本比例",
+  causesFound: "原因",
+  inSteps: "出现在 {n} 步中",
+  shareOfError: "解释了 {n} % 的误差",
+  samplesConcerned: "{n} 个样本：{names}",
+  tokensOfStep: "第 {step} 步的 token",
+  tokensText: "d 为训练侧对数概率减去推理侧对数概率。",
+  tokensLeftOut: "共 {all} 个 token，画出 {n} 个。",
+  byPosition: "按序列中的位置",
+  byLogprob: "按推理侧对数概率",
+  bySample: "按样本，顺序同文件",
+  probabilities: "概率之差",
+  onlyRollout: "仅推理侧有",
+  onlyTrainer: "仅训练侧有",
+  rolloutTitles: {
+    agree: "推理与训练一致",
+    differ: "推理与训练不一致",
+    incomplete: "部分内容无法比较",
+  },
   title: "probe 结果",
   diverged: "有分歧",
   agree: "一致",
@@ -544,7 +596,7 @@ export function say(text: string, values: Record<string, string | number>): stri
 
 /** A word of the result in the language that is shown. */
 export function named(
-  list: "roleNames" | "causeNames" | "verdictNames" | "partNames" | "kindNames" | "statusNames" | "stateTitles" | "stateTexts",
+  list: "roleNames" | "causeNames" | "verdictNames" | "partNames" | "kindNames" | "statusNames" | "stateTitles" | "stateTexts" | "rolloutTitles",
   word: string,
 ): string {
   return w()[list][word] ?? word;

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, open } from "./browser.mjs";
-import { HOSTILE, again, checked, clean, compared, dumpsGated, hostile, hostileGate, merged, page } from "./results.mjs";
+import { HOSTILE, again, checked, clean, compared, dumpsGated, hostile, hostileGate, merged, page, rolledOut } from "./results.mjs";
 
 let browser;
 before(async () => {
@@ -280,6 +280,26 @@ test("a gate without a history says how to keep one, and shows hostile names as 
   assert.equal(await shown.evaluate(() => document.querySelectorAll("#app script, #app img, #app iframe").length), 0);
   assert.deepEqual(complaints, []);
   await close();
+});
+
+test("a rollout shows its causes, and the tokens of the first step that has one", async () => {
+  const { page: shown, complaints, close } = await open(browser, rolledOut("shifted", 1));
+  assert.match(await shown.locator(".answer").innerText(), /^Rollout and trainer differ\s+differ: shift/);
+  assert.match(await shown.locator(".culprits").innerText(), /shift[\s\S]*1 token earlier[\s\S]*score token t \+ 1/);
+  assert.equal(await shown.locator(".scatters svg .dots").count(), 3);
+  assert.equal((await shown.locator(".dots").first().getAttribute("d")).match(/M/g).length, 120);
+  assert.match(await shown.locator(".runs tbody tr").innerText(), /^0\s+3\s+120\s[\s\S]*shift$/);
+  await shown.locator("main details summary").first().click();
+  assert.equal(await shown.locator("details[open] tbody tr").count(), 10);
+  assert.equal(await shown.evaluate(() => window.owned), undefined);
+  assert.deepEqual(complaints, []);
+  await shown.keyboard.press("l");
+  assert.match(await shown.locator(".answer").innerText(), /推理与训练不一致/);
+  await close();
+  const same = await open(browser, rolledOut("same", 0));
+  assert.match(await same.page.locator(".answer").innerText(), /Rollout and trainer agree/);
+  assert.equal(await same.page.locator(".culprits").count(), 0);
+  await same.close();
 });
 
 test("shards make the page of one process, in the order of steps and ranks", async () => {

@@ -55,6 +55,19 @@ export function checked(name, baseline, candidate) {
   return join(FOLDER, name, "config.html");
 }
 
+/** The page of a rollout against its trainer, whose second sample has a hostile name. */
+export function rolledOut(name, shift) {
+  const rows = [0, 1, 2].flatMap((sample) =>
+    Array.from({ length: 40 }, (_, position) => {
+      const value = (at) => -0.1 - ((at * 7 + sample * 3) % 11) / 4;
+      return { sample: sample === 1 ? HOSTILE : `s${sample}`, position, token_id: position, rollout_logprob: value(position), trainer_logprob: value(position + shift) };
+    }),
+  );
+  writeFileSync(join(FOLDER, `${name}.jsonl`), rows.map((row) => `${JSON.stringify(row)}\n`).join(""));
+  runIn(FOLDER, "rollout", `${name}.jsonl`, "-o", name, "--format", "html");
+  return join(FOLDER, name, "rollout.html");
+}
+
 /** A file of scalars by step, of JSON lines, by its name in the folder. */
 function scalars(name, ...points) {
   const path = `${name}.jsonl`;

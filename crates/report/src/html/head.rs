@@ -10,7 +10,7 @@ use crate::model::{Report, SCHEMA_VERSION, Tool};
 /// The last data element of a page.
 #[derive(Debug, Serialize)]
 pub(super) struct Head<'a, R: Serialize> {
-    /// The view: `compare`, `config` or `gate`.
+    /// The view: `compare`, `config`, `gate` or `rollout`.
     kind: &'static str,
     schema_version: u32,
     tool: Tool,

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::head::Comparison;
 use crate::config::model::ConfigReport;
 use crate::gate::GatePage;
+use crate::rollout::RolloutPage;
 
 /// Returns `web/src/report.ts`: a type for each struct that a page holds.
 pub fn page_types() -> String {
@@ -15,6 +16,7 @@ pub fn page_types() -> String {
     generator.subschema_for::<Comparison<'static>>();
     generator.subschema_for::<ConfigReport<'static>>();
     generator.subschema_for::<GatePage<'static>>();
+    generator.subschema_for::<RolloutPage<'static>>();
     let mut text = String::from(
         "// The data of the pages, made by generate-schemas. Do not edit: change the structs in crates/report.\n",
     );

@@ -1,6 +1,7 @@
-//! Reports of a comparison of a rollout with its trainer: text, JSON, a workbook with a row a sample, a table with a row a token,
+//! Reports of a comparison of a rollout with its trainer: text, a page, JSON, a workbook with a row a sample, a table with a row a token,
 //! scalars by step.
 
+mod html;
 mod model;
 mod text;
 
@@ -14,6 +15,8 @@ use probe_files::{Draft, ReportError};
 use probe_rollout::RolloutOutcome;
 
 #[cfg(feature = "schema")]
+pub(crate) use html::RolloutPage;
+#[cfg(feature = "schema")]
 pub use model::rollout_schema;
 pub use model::{RolloutReport, json};
 pub use text::{RolloutTextOptions, answer, render};
@@ -23,6 +26,8 @@ pub use text::{RolloutTextOptions, answer, render};
 pub enum RolloutFormat {
     /// The summary as plain text.
     Text,
+    /// A page with the causes and the tokens of the first step that has one.
+    Html,
     /// A workbook with a row a sample, for people.
     Xlsx,
     /// A table with a row a token, for programs.
@@ -35,12 +40,13 @@ pub enum RolloutFormat {
 
 impl RolloutFormat {
     /// Every format.
-    pub const ALL: [Self; 5] = [Self::Text, Self::Xlsx, Self::Parquet, Self::Json, Self::Scalars];
+    pub const ALL: [Self; 6] = [Self::Text, Self::Html, Self::Xlsx, Self::Parquet, Self::Json, Self::Scalars];
 
     /// Returns the word used on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
+            Self::Html => "html",
             Self::Xlsx => "xlsx",
             Self::Parquet => "parquet",
             Self::Json => "json",
@@ -52,6 +58,7 @@ impl RolloutFormat {
     pub const fn file_name(self) -> &'static str {
         match self {
             Self::Text => "rollout.txt",
+            Self::Html => "rollout.html",
             Self::Xlsx => "samples.xlsx",
             Self::Parquet => "tokens.parquet",
             Self::Json => "rollout.json",
@@ -63,6 +70,7 @@ impl RolloutFormat {
         let refused = |draft: &Draft, error: serde_json::Error| ReportError::format(draft.target(), error);
         let bytes = match self {
             Self::Text => render(outcome, &RolloutTextOptions::default()).into_bytes(),
+            Self::Html => html::document(outcome).map_err(|error| draft.refused(error))?,
             Self::Json => json(outcome).map_err(|error| refused(draft, error))?.into_bytes(),
             Self::Scalars => model::scalars(outcome).map_err(|error| refused(draft, error))?.into_bytes(),
             Self::Xlsx => {
