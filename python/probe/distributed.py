@@ -67,8 +67,8 @@ def compare(
     :param shards: number of tasks; chosen from the parts and the cluster by default. A run is only resumed with the same number.
     :param where: `"shared"` when all nodes see both dumps; `"node"` when each node has some of the ranks under the same path on its own disk: they are
         compared there, and a shard is one rank.
-    :param options: `steps`, `ranks`, `level`, `tolerance`, `mapping`, `noise`, `reference`, `any_task`, `any_level`, `rows`, `no_mmap`, as of
-        `probe plan`.
+    :param options: `steps`, `ranks`, `level`, `tolerance`, `mapping`, `noise`, `reference`, `any_task`, `any_level`, `rows`,
+        `tokens`, `no_mmap`, as of `probe plan`.
     :raises DistributedError: without Ray, or when workers have another build of probe.
     :raises RuntimeError: when the dumps cannot be compared.
     """
