@@ -6,8 +6,25 @@ use std::collections::HashSet;
 use super::converging::Agreement;
 use super::{Candidate, Cause, Flow, Node};
 use crate::difference::{Difference, Fact};
-use crate::ops::{Kind, parameter};
+use crate::ops::parameter;
 use probe_dump::{Number, Scalar, Slot, Value};
+
+/// Copies of all elements: what is asked for shows in the type, the shape and the order of the result.
+const WHOLE: [&str; 13] = [
+    "to",
+    "type",
+    "type_as",
+    "to_copy",
+    "permute",
+    "transpose",
+    "movedim",
+    "swapaxes",
+    "view",
+    "reshape",
+    "flatten",
+    "unflatten",
+    "squeeze",
+];
 
 /// Removes ops that were called with other arguments and make the same; returns them.
 pub(super) fn without_same_calls(
@@ -30,8 +47,8 @@ fn is_same(flow: &Flow<'_>, agreement: &Agreement<'_, '_>, op: usize) -> bool {
     let differing = || node.given().filter(|&slot| is_argument(flow.fact((op, slot)), flow, (op, slot)));
     let all_dimensions = || differing().all(|slot| is_same_dimension(flow, (op, slot)));
     // A copy of the same elements in another order has the same statistics: what reads it tells.
-    let copies = node.traits.kind == Kind::Copy && !node.base.contains("drop");
-    all_dimensions() || (copies && (resolves(flow, op, node) || agreement.region(&[op]).is_some()))
+    all_dimensions()
+        || (WHOLE.contains(&node.base) && (resolves(flow, op, node) || agreement.region(&[op]).is_some()))
 }
 
 /// Returns true if the record of an op's results tells the order of their elements.
@@ -54,7 +71,8 @@ fn is_argument(fact: &Fact, flow: &Flow<'_>, (op, slot): (usize, usize)) -> bool
 fn is_same_dimension(flow: &Flow<'_>, (op, slot): (usize, usize)) -> bool {
     let (b, c) = flow.pair.slot_at(op, slot);
     let path = b.or(c).map_or("", |slot| &*slot.path);
-    if parameter(flow.nodes[op].base, path) == Some("keepdim") {
+    let name = parameter(flow.nodes[op].base, path);
+    if name == Some("keepdim") {
         return true;
     }
     let (Some(b), Some(c)) = (b.and_then(integers), c.and_then(integers)) else { return false };
@@ -64,7 +82,10 @@ fn is_same_dimension(flow: &Flow<'_>, (op, slot): (usize, usize)) -> bool {
     let from_the_start = |numbers: Vec<i64>| {
         let mut found: Vec<i64> =
             numbers.into_iter().map(|number| if number < 0 { number + rank } else { number }).collect();
-        found.sort_unstable();
+        // Sizes have an order, dimensions to be summed have none.
+        if name == Some("dim") {
+            found.sort_unstable();
+        }
         found
     };
     from_the_start(b) == from_the_start(c)
