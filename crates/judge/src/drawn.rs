@@ -160,7 +160,7 @@ impl Part {
     /// Adds an integer to the last op, on the sides that have one.
     pub(super) fn integer(&mut self, path: &str, sides: [Option<i64>; 2]) -> &mut Self {
         for (ops, number) in self.sides.iter_mut().zip(sides) {
-            let value = number.map(|number| Value::Scalar(Scalar::Number(Number::Int(number.into()))));
+            let value = number.map(|number| Value::Scalar(Scalar::Number(Number::Int(number))));
             ops.last_mut().unwrap().slots.extend(value.map(|value| Slot::new(path, SlotSide::Input, value)));
         }
         self

@@ -78,7 +78,7 @@ fn is_same_dimension(flow: &Flow<'_>, (op, slot): (usize, usize)) -> bool {
     let (Some(b), Some(c)) = (b.and_then(integers), c.and_then(integers)) else { return false };
     // A dimension that is put in counts itself.
     let ranks = (0..flow.nodes[op].slot_count()).map(|slot| flow.shape((op, slot)).len());
-    let rank = ranks.max().unwrap_or(0) as i64;
+    let rank = ranks.max().and_then(|rank| i64::try_from(rank).ok()).unwrap_or(0);
     let from_the_start = |numbers: Vec<i64>| {
         let mut found: Vec<i64> =
             numbers.into_iter().map(|number| if number < 0 { number + rank } else { number }).collect();
@@ -94,7 +94,7 @@ fn is_same_dimension(flow: &Flow<'_>, (op, slot): (usize, usize)) -> bool {
 /// Returns an integer, or those of a list.
 fn integers(slot: &Slot) -> Option<Vec<i64>> {
     match &slot.value {
-        Value::Scalar(Scalar::Number(Number::Int(number))) => Some(vec![i64::try_from(*number).ok()?]),
+        Value::Scalar(Scalar::Number(Number::Int(number))) => Some(vec![*number]),
         Value::Scalar(Scalar::Printed(printed)) => {
             let inner = printed.text.trim_matches(['[', ']', '(', ')']);
             inner.split(',').map(|number| number.trim().parse().ok()).collect()
