@@ -93,6 +93,8 @@ def test_a_block_that_is_not_run_says_why() -> None:
         ("docs/rollout.md", "probe"),
         ("docs/rollout.md", "probe"),
         ("docs/rollout.md", "import"),
+        ("docs/rollout.md", "with"),
+        ("docs/rollout.md", "probe"),
         ("docs/rollout.md", "probe"),
         ("docs/runtime.md", "cargo"),
         ("docs/runtime.md", "probe"),
