@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use super::candidate::{Beyond, Candidate};
-use super::difference::{Difference, Identity};
+use super::difference::{Difference, Fact, Identity};
 use super::expected::ExpectedErrors;
 use super::flow::{Flow, Place};
 use super::hard_faults::numeric;
@@ -49,7 +49,11 @@ pub(super) fn unexplained(
     expected: &ExpectedErrors,
     excess: &[Excess],
 ) -> Option<Candidate> {
-    let judged = expected.values.iter().zip(excess).filter(|(value, _)| is_judged(value));
+    let judged = || expected.values.iter().zip(excess).filter(|(value, _)| is_judged(value));
+    let unled = unled_gradients(flow, expected);
+    if unled.is_empty() && !judged().any(|(value, _)| value.error > MATTERS && is_end(flow, value.place)) {
+        return None;
+    }
     // An arrival that was judged, and is not at fault, has the error that it may have.
     let arrivals = expected.values.iter().filter(|value| value.family.role == ValueKind::Arrival);
     let arrivals = arrivals.map(|value| flow.fact(value.place));
@@ -57,7 +61,7 @@ pub(super) fn unexplained(
     let mut budget = Budget { flow, made, inside: vec![0.0; flow.nodes.len()], largest: 0.0 };
     let mut first: Option<(&ExpectedError, f64)> = None;
     let mut is_open = false;
-    for (value, excess) in judged {
+    for (value, excess) in judged() {
         let may = budget.add(value, excess);
         // A remainder of a sum that cancels may be off by many times itself.
         let error = value.error.min(1.0);
@@ -68,7 +72,7 @@ pub(super) fn unexplained(
         is_open |= is_end(flow, value.place);
     }
     let Some((value, may)) = first.filter(|_| is_open) else {
-        return unjudged_gradient(flow, expected, budget.largest);
+        return beyond_all(flow, &unled, budget.largest);
     };
     let (op, slot) = value.place;
     let cause = if flow.nodes[op].is_backward() { Cause::Gradient } else { Cause::Numerics };
@@ -79,29 +83,37 @@ pub(super) fn unexplained(
     })
 }
 
-/// Returns the first parameter gradient that nothing recorded leads to, if it is further off than the largest
-/// error before it explains. A gradient that cancels is as far off as others of its step, so their size counts.
-fn unjudged_gradient(flow: &Flow<'_>, expected: &ExpectedErrors, largest: f64) -> Option<Candidate> {
+/// Returns the results of parameter gradients with a known error.
+fn parameter_gradients<'f>(flow: &'f Flow<'_>) -> impl Iterator<Item = (Place, &'f Fact)> {
     let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
     let nodes = nodes.filter(|(_, node)| node.op.name.phase() == Phase::ParameterGradient);
     let places = nodes.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)));
-    let measured = |&place: &Place| {
-        let fact = flow.fact(place);
+    places.map(|place| (place, flow.fact(place))).filter(|(_, fact)| {
         fact.is_float && fact.is_measured && !fact.statistics_only && !fact.swamped && !fact.allowed
-    };
-    let places: Vec<Place> = places.filter(measured).collect();
-    let size = places.iter().map(|&place| flow.fact(place).norm).fold(0.0, f64::max);
+    })
+}
+
+/// Returns the parameter gradients that differ and that nothing recorded leads to.
+fn unled_gradients(flow: &Flow<'_>, expected: &ExpectedErrors) -> Vec<Place> {
+    let differs = |fact: &Fact| fact.difference == Difference::Numbers && fact.relative() > MATTERS;
+    let differing = parameter_gradients(flow).filter(|(_, fact)| differs(fact));
+    let mut places: Vec<Place> = differing.map(|(place, _)| place).collect();
+    if !places.is_empty() {
+        let results = expected.results();
+        places.retain(|&place| results.index(place).is_none());
+    }
+    places
+}
+
+/// Returns the first of these gradients that is further off than the largest error before it explains. A gradient
+/// that cancels is as far off as others of its step, so the size of the largest one counts.
+fn beyond_all(flow: &Flow<'_>, unled: &[Place], largest: f64) -> Option<Candidate> {
+    let size = parameter_gradients(flow).map(|(_, fact)| fact.norm).fold(0.0, f64::max);
     let may = BEYOND * largest * size;
-    let results = expected.results();
-    let beyond = |place: &&Place| {
-        let fact = flow.fact(**place);
-        fact.difference == Difference::Numbers && fact.relative() > MATTERS && fact.distance > may
-    };
-    let &(op, slot) = places.iter().filter(beyond).find(|&&place| results.index(place).is_none())?;
-    let fact = flow.fact((op, slot));
+    let &(op, slot) = unled.iter().find(|&&place| flow.fact(place).distance > may)?;
     Some(Candidate {
         said: NOT_ADDING_UP.to_owned(),
-        beyond: Some(Beyond { error: fact.relative(), expected: largest }),
+        beyond: Some(Beyond { error: flow.fact((op, slot)).relative(), expected: largest }),
         ..Candidate::at(op, Some(slot), Cause::Gradient)
     })
 }

@@ -236,7 +236,8 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
         let by_path: HashMap<&str, usize> =
             node.given().filter_map(|slot| Some((&*flow.slot((position, slot))?.path, slot))).collect();
         let divides = !adds && !PLAIN.contains(&node.op.name.stem());
-        found.extend(node.results().filter_map(|slot| state(flow, (position, slot), &by_path)));
+        let decay = weight_decay(flow, position);
+        found.extend(node.results().filter_map(|slot| state(flow, (position, slot), &by_path, decay)));
         for slot in node.results() {
             let place = (position, slot);
             let Some(path) = flow.slot(place).map(|slot| &*slot.path) else { continue };
@@ -273,7 +274,12 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
 /// `0 <= b <= 1`, `s' = b s + (1 - b) g^p` is off by at most `|ds| + p r |s' - b s|`, where `r` is the relative error
 /// of the gradient. Errors of a square weigh the largest of `n` elements most: at most by the fourth root of `n` more
 /// than the gradient's norm shows.
-fn state(flow: &Flow<'_>, place: Place, given: &HashMap<&str, usize>) -> Option<ExpectedError> {
+fn state(
+    flow: &Flow<'_>,
+    place: Place,
+    given: &HashMap<&str, usize>,
+    weight_decay: f64,
+) -> Option<ExpectedError> {
     let path = flow.slot(place)?.path.strip_prefix("output.")?;
     let (kind, name) = path.split_once('.')?;
     let &(_, power) = RUNNING.iter().find(|(known, _)| *known == kind)?;
@@ -287,8 +293,10 @@ fn state(flow: &Flow<'_>, place: Place, given: &HashMap<&str, usize>) -> Option<
         return None;
     }
     let (was, was_off) = before.map_or((0.0, 0.0), |before| (before.norm, before.distance));
-    let decay = decayed(flow, place.0, given.get(&*format!("parameter.{name}")).copied());
-    let relative = (gradient.distance + decay) / gradient.norm;
+    let parameter = given.get(&*format!("parameter.{name}")).map(|&slot| flow.fact((place.0, slot)));
+    // Decay adds the error of the parameter to the gradient.
+    let decayed = weight_decay * parameter.map_or(0.0, |parameter| parameter.distance);
+    let relative = (gradient.distance + decayed) / gradient.norm;
     let peaked = if power > 1.0 { fact.len.sqrt().sqrt() } else { 1.0 };
     let explained = (was_off + power * peaked * relative * (fact.norm + was)) / fact.norm;
     let precision = Precision::of(fact.dtype?)?;
@@ -300,8 +308,8 @@ fn state(flow: &Flow<'_>, place: Place, given: &HashMap<&str, usize>) -> Option<
     })
 }
 
-/// Returns the error that weight decay adds to a gradient: that of the parameter, times the largest factor.
-fn decayed(flow: &Flow<'_>, position: usize, parameter: Option<usize>) -> f64 {
+/// Returns the largest factor of weight decay that an optimizer was given, at most 1.
+fn weight_decay(flow: &Flow<'_>, position: usize) -> f64 {
     let factors = flow.nodes[position].given().filter_map(|slot| {
         let slot = flow.slot((position, slot)).filter(|slot| slot.path.contains("weight_decay"))?;
         match slot.value {
@@ -309,8 +317,7 @@ fn decayed(flow: &Flow<'_>, position: usize, parameter: Option<usize>) -> f64 {
             _ => None,
         }
     });
-    let error = parameter.map_or(0.0, |slot| flow.fact((position, slot)).distance);
-    error * factors.fold(0.0, f64::max).min(1.0)
+    factors.fold(0.0, f64::max).min(1.0)
 }
 
 /// Returns true if an optimizer step called the op.
