@@ -123,3 +123,13 @@ pub(super) fn product_precision(level: f64) -> Option<&'static ProductPrecision>
 pub(super) fn of_sum(terms: f64) -> f64 {
     (terms / 1024.0).max(1.0).sqrt()
 }
+
+/// Longest run of equal terms that is followed: devices sum longer ones in blocks.
+const LONGEST_RUN: f64 = 1024.0;
+
+/// Returns the factor by which rounding grows where terms come in runs of equal ones, as the gradients behind a mean
+/// do: each of a run is rounded alike, by up to half a unit of the sum, so that the error grows with its length. Four
+/// roundings make the least error.
+pub(super) const fn of_run(run: f64) -> f64 {
+    run.min(LONGEST_RUN) / 4.0
+}

@@ -24,6 +24,8 @@ pub(super) struct Scale {
     /// Rounded operands leave their error in the products, so a bias, or terms that point one way, make the
     /// result larger and not the error.
     pub(super) share: f64,
+    /// Number of terms that add up as if they were one; 1 if they are uncorrelated.
+    pub(super) run: f64,
 }
 
 /// Fraction of the norm expected of uncorrelated rows below which an attention's gradient has cancelled.
@@ -60,7 +62,7 @@ impl<'a> Factor<'a> {
 pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]) -> Scale {
     let node = &flow.nodes[place.0];
     let fact = flow.fact(place);
-    let mut scale = Scale { norm: fact.norm, terms: 1.0, share: 1.0 };
+    let mut scale = Scale { norm: fact.norm, terms: 1.0, share: 1.0, run: 1.0 };
     let gradient = node.makes_gradients();
     match (node.traits.kind, gradient) {
         (Kind::Product, false) => product(flow, place, given, &mut scale),
@@ -75,7 +77,7 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
             let largest = norms(flow, given).fold(0.0, f64::max);
             let terms = given.first().map_or(1.0, |&given| (flow.fact(given).len / fact.len).max(1.0));
             let parts = if node.traits.kind == Kind::Mean { terms } else { 1.0 };
-            scale = Scale { norm: scale.norm.max(largest / parts), terms, share: 1.0 };
+            scale = Scale { norm: scale.norm.max(largest / parts), terms, share: 1.0, run: 1.0 };
         }
         (Kind::Add, false) => scale.norm = norms(flow, given).fold(scale.norm, f64::max),
         (Kind::Normalisation, false) if place.1 > 0 && is_statistic(flow, place, given) => {
@@ -94,7 +96,12 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
                 let factor =
                     if node.traits.kind == Kind::Multiply { other_factor(flow, place, saved) } else { None };
                 let incoming = incoming * factor.map_or(1.0, |factor| factor.rms);
-                scale = Scale { norm: scale.norm.max(incoming), terms: elements / fact.len, share: 1.0 };
+                scale = Scale {
+                    norm: scale.norm.max(incoming),
+                    terms: elements / fact.len,
+                    share: 1.0,
+                    run: 1.0,
+                };
             }
         }
         _ => {}
@@ -191,8 +198,10 @@ fn gradient_of_product(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[
     };
     let shape = flow.shape(place);
     if shape.len() <= 1 {
-        // The gradient of a bias is a sum of the incoming one.
-        scale.norm = scale.norm.max(g.rms * g.len.sqrt());
+        // The gradient of a bias is a sum of the incoming one: as large where terms are uncorrelated.
+        let incoming = g.rms * g.len.sqrt();
+        scale.run = (scale.norm / incoming).powi(2).max(1.0);
+        scale.norm = scale.norm.max(incoming);
         scale.terms = (g.len / fact.len).max(1.0);
         return;
     }

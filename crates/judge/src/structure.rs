@@ -319,10 +319,10 @@ fn any_slot_key(slot: &Slot) -> Option<u64> {
     })
 }
 
-/// Returns true if an op does more than copy or make a constant; a constant shows in what is made from it and
+/// Returns true if an op does more than copy, or make a constant or memory; these show in what is made from them and
 /// data.
 fn computes(node: &Node<'_>) -> bool {
-    node.traits.kind != Kind::Copy && !is_constant(node)
+    !matches!(node.traits.kind, Kind::Copy | Kind::Uninitialised) && !is_constant(node)
 }
 
 /// Returns true if a function has only non-tensor inputs and does not draw: `scalar_tensor`, `arange`.

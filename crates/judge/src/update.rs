@@ -4,6 +4,8 @@
 //! that of the change. A weight differs from its partner by what all earlier steps left; its last change tells
 //! if this step's optimizer is at fault.
 
+mod moments;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -14,6 +16,7 @@ use super::median::median;
 use super::ops::Kind;
 use super::precision::Precision;
 use super::value::{ExpectedError, Family, ValueKind};
+use moments::Moments;
 use probe_dump::{Content, Phase, Rank, SMALL_TENSOR, Scalar, Sketch, SketchVersion, Slot, SlotSide, Value};
 use probe_measure::{SKETCH_NOISE, observe, sketch_distance};
 
@@ -56,6 +59,10 @@ const RUNNING: [(&str, f64); 7] = [
 /// Optimizers of torch that use the gradient as it is.
 const PLAIN: [&str; 2] = ["Optimizer.SGD.step", "Optimizer.ASGD.step"];
 
+/// Least part of a change's size that goes unexplained where statistics alone tell the gradient: they show less than
+/// its error. A change at fault is off by twice as much.
+const UNTOLD: f64 = 0.12;
+
 /// Relative error of a gradient up to which the change is meaningful.
 const LARGEST_GRADIENT_ERROR: f64 = 0.1;
 
@@ -71,7 +78,25 @@ const SIZE: (f64, f64, f64) = (0.02, 0.5, 0.5);
 const JOINT: [f64; 2] = [0.224_744_871_391_589 / 4.0, 0.414_213_562_373_095 / 4.0];
 
 /// Weights of a step, by module path and parameter name.
-pub(super) type Weights = HashMap<(Box<str>, Box<str>), [Arc<Sketch>; 2]>;
+pub(super) type Weights = HashMap<(Box<str>, Box<str>), State>;
+
+/// A parameter on both sides, as it was recorded.
+#[derive(Debug, Clone)]
+pub(super) enum State {
+    Sketched([Arc<Sketch>; 2]),
+    /// Statistics alone.
+    Told([Moments; 2]),
+}
+
+impl State {
+    fn of(flow: &Flow<'_>, place: Place) -> Option<Self> {
+        let (b, c) = flow.pair.slot_at(place.0, place.1);
+        let (b, c) = (b?, c?);
+        let sketches = || Some([sketch(&flow.pair.baseline, b)?, sketch(&flow.pair.candidate, c)?]);
+        let told = || Some([Moments::of(b)?, Moments::of(c)?]);
+        sketches().map(Self::Sketched).or_else(|| told().map(Self::Told))
+    }
+}
 
 /// Difference between two changes of a parameter, computed from both sides' sketches.
 #[derive(Debug, Clone, Copy)]
@@ -120,11 +145,6 @@ fn common_factor(ratios: &[f64], found: &mut [ExpectedError]) {
     }
 }
 
-fn sketches(flow: &Flow<'_>, place: Place) -> Option<[Arc<Sketch>; 2]> {
-    let (b, c) = flow.pair.slot_at(place.0, place.1);
-    Some([sketch(&flow.pair.baseline, b?)?, sketch(&flow.pair.candidate, c?)?])
-}
-
 /// Returns the sketch of a tensor, computed from its elements if it is so small that these were recorded
 /// instead.
 fn sketch(rank: &Rank, slot: &Slot) -> Option<Arc<Sketch>> {
@@ -137,29 +157,35 @@ fn sketch(rank: &Rank, slot: &Slot) -> Option<Arc<Sketch>> {
     observe(data.view(), Content { sketch: Some(SketchVersion::CURRENT), hash: false }).sketch.map(Arc::new)
 }
 
-/// Returns the two weighed values of a change: its error and its size.
+/// Weighs a change: its error and its size, or with statistics its size alone. Returns the values, and the excess of
+/// the candidate's change over the baseline's; `None` if the change is not known.
 fn weighed(
     flow: &Flow<'_>,
     place: Place,
-    change: Change,
+    (before, after): (&State, &State),
     gradient: f64,
     divides: bool,
-) -> Option<[ExpectedError; 2]> {
+) -> Option<(f64, Vec<ExpectedError>)> {
     let fact = flow.fact(place);
-    let dtype = fact.dtype?;
-    let precision = Precision::of(dtype)?;
-    let resolution =
-        precision.least.max(2.0 * SKETCH_NOISE).max(2.0 * fact.noise) * fact.norm / change.size[0];
+    let precision = Precision::of(fact.dtype?)?;
     let one = |role, error: f64, explained: f64, least: f64| {
         let kind = if divides && flow.shape(place).len() <= 1 { Kind::Update } else { Kind::Add };
         let clean = gradient <= 0.0;
-        Some(ExpectedError {
-            kind,
-            clean,
-            ..change_of(flow, place, role, precision, (error, explained, least))?
-        })
+        let errors = (error, explained, least);
+        Some(ExpectedError { kind, clean, ..change_of(flow, place, role, precision, errors)? })
     };
-    let is_vector = flow.shape(place).len() <= 1;
+    let size = size_explained(flow, place, gradient, divides);
+    let change = match (before, after) {
+        (State::Sketched(before), State::Sketched(after)) => Change::of(before, after)?,
+        (State::Told(before), State::Told(after)) => {
+            let ratio = moments::factor(before, after)? - 1.0;
+            let found = one(ValueKind::UpdateSize, ratio.abs(), size.max(UNTOLD), precision.least)?;
+            return Some((ratio, vec![found]));
+        }
+        _ => return None,
+    };
+    let resolution =
+        precision.least.max(2.0 * SKETCH_NOISE).max(2.0 * fact.noise) * fact.norm / change.size[0];
     let noise = match gradient {
         _ if gradient >= LARGEST_GRADIENT_ERROR => 2.0,
         _ if divides && gradient > 0.0 => (ADAPTIVE * gradient.sqrt()).max(match *flow.shape(place) {
@@ -169,20 +195,27 @@ fn weighed(
         _ if divides => 0.0,
         _ => LINEAR * gradient,
     };
+    // Rounding adds no direction.
+    let undirected = 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt());
+    let found = vec![
+        one(ValueKind::Update, change.error / change.size[0], noise.min(2.0), resolution)?,
+        one(ValueKind::UpdateSize, change.ratio().abs(), size, undirected)?,
+    ];
+    Some((change.ratio(), found))
+}
+
+/// Returns the part of a change's size that the error of the gradient explains, relative to it.
+fn size_explained(flow: &Flow<'_>, place: Place, gradient: f64, divides: bool) -> f64 {
+    if gradient >= LARGEST_GRADIENT_ERROR {
+        return 10.0;
+    }
     let (share, of_error, of_root) = SIZE;
     let size = share + of_error * gradient + of_root * gradient.sqrt();
-    let size = if divides && is_vector && gradient > 0.0 {
+    if divides && flow.shape(place).len() <= 1 && gradient > 0.0 {
         size.hypot(JOINT[usize::from(flow.pair.step > 0)])
     } else {
         size
-    };
-    let size = if gradient < LARGEST_GRADIENT_ERROR { size } else { 10.0 };
-    let ratio = change.ratio().abs();
-    Some([
-        one(ValueKind::Update, change.error / change.size[0], noise.min(2.0), resolution)?,
-        // Rounding adds no direction.
-        one(ValueKind::UpdateSize, ratio, size, 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt()))?,
-    ])
+    }
 }
 
 /// Returns a weighed change of a value: its error, the part that is explained, and the least that counts.
@@ -247,19 +280,15 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
             }
             let error =
                 led.into_iter().map(|given| flow.fact((position, given)).relative()).fold(0.0, f64::max);
-            let (Some(before), Some(after)) = (sketches(flow, (position, before)), sketches(flow, place))
-            else {
-                continue;
-            };
-            let change = Change::of(&before, &after);
-            let Some((change, pair)) =
-                change.and_then(|change| Some((change, weighed(flow, place, change, error, divides)?)))
-            else {
-                continue;
-            };
-            judged.insert(place);
-            ratios.push(change.ratio());
-            found.extend(pair);
+            let states = State::of(flow, (position, before)).zip(State::of(flow, place));
+            let change =
+                states.and_then(|(before, after)| weighed(flow, place, (&before, &after), error, divides));
+            let Some((ratio, changed)) = change else { continue };
+            if !flow.fact(place).statistics_only {
+                judged.insert(place);
+            }
+            ratios.push(ratio);
+            found.extend(changed);
         }
     }
     // The added value tells more than the resulting parameter; optimizer state shows in what it adds.
@@ -352,24 +381,22 @@ pub(super) fn across(
     let (mut found, mut ratios) = (Vec::new(), Vec::new());
     for (key, place) in parameters(flow) {
         let (Some(then), Some(now), Some(&gradient)) =
-            (before.get(&key), sketches(flow, place), gradients.get(&key))
+            (before.get(&key), State::of(flow, place), gradients.get(&key))
         else {
             continue;
         };
-        if let Some(change) = Change::of(then, &now)
-            && let Some(pair) = weighed(flow, place, change, gradient, true)
-        {
-            ratios.push(change.ratio());
-            found.extend(pair);
+        if let Some((ratio, changed)) = weighed(flow, place, (then, &now), gradient, true) {
+            ratios.push(ratio);
+            found.extend(changed);
         }
     }
     common_factor(&ratios, &mut found);
     values.extend(found);
 }
 
-/// Returns the sketches of a part's weights.
+/// Returns the weights of a part.
 pub(super) fn weights(flow: &Flow<'_>) -> Weights {
-    parameters(flow).filter_map(|(key, place)| Some((key, sketches(flow, place)?))).collect()
+    parameters(flow).filter_map(|(key, place)| Some((key, State::of(flow, place)?))).collect()
 }
 
 /// Returns the module parameters at their first read, by module path and name.

@@ -12,7 +12,7 @@ use super::flow::{Flow, Place};
 use super::median::median;
 use super::ops::Kind;
 use super::setting::Setting;
-use probe_dump::{Number, Phase, Slot};
+use probe_dump::{Phase, Slot};
 
 /// Returns a fault for an input that no recorded op made on both sides, if it comes from elsewhere on the
 /// candidate's side, though the baseline's comes from an op that both sides have.
@@ -23,9 +23,18 @@ pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, place: Place) -> Option<
         return None;
     }
     let (b, c) = flow.pair.slot_at(place.0, place.1);
+    let candidate = makers(flow, 1, place, c?)?;
+    if is_constant(b?) {
+        // Many ops make the same constant; none of them made what the candidate reads.
+        let &other = candidate.first()?;
+        let is_same = flow.values.makers(0, b?).any(|maker| candidate.contains(&maker));
+        let said =
+            format!("reads the result of {}, the baseline a constant", flow.nodes[other.0].op.name.as_str());
+        return (!is_same && flow.pair.step == 0)
+            .then(|| Candidate { said, ..Candidate::at(place.0, Some(place.1), Cause::Structure) });
+    }
     let baseline = makers(flow, 0, place, b?)?;
     let &first = baseline.first()?;
-    let candidate = makers(flow, 1, place, c?)?;
     if candidate.iter().any(|maker| baseline.contains(maker)) {
         return None;
     }
@@ -59,14 +68,21 @@ fn error(fact: &Fact) -> f64 {
     if fact.is_float && !fact.difference.is_open() { 1.0 } else { fact.relative() }
 }
 
+/// Returns the largest and the least element.
+fn extremes(slot: &Slot) -> Option<[f64; 2]> {
+    let statistics = &slot.value.tensor()?.statistics;
+    Some([statistics.max()?.as_f64(), statistics.min()?.as_f64()])
+}
+
+/// Returns true if all elements are known to be equal.
+fn is_constant(slot: &Slot) -> bool {
+    extremes(slot).is_some_and(|[max, min]| max <= min)
+}
+
 /// Returns the places where a value was made on one side before it is read, by ops that both sides have. `None`
 /// if an op of that side alone made it, or if it is a constant, which many ops make.
 fn makers(flow: &Flow<'_>, side: usize, place: Place, slot: &Slot) -> Option<Vec<Place>> {
-    let record = slot.value.tensor()?;
-    let extremes = [record.statistics.max(), record.statistics.min()].map(|value| value.map(Number::as_f64));
-    if !matches!(extremes, [Some(max), Some(min)] if max > min) {
-        return None;
-    }
+    extremes(slot).filter(|[max, min]| max > min)?;
     let makers: Vec<Place> = flow.values.makers(side, slot).filter(|maker| maker.0 != place.0).collect();
     // A later op that makes the same value may have been recorded behind its reader, as modules are.
     makers.iter().all(|maker| flow.nodes[maker.0].is_paired).then_some(makers)

@@ -2,7 +2,7 @@
 
 use super::super::flow::Flow;
 use super::super::ops::Kind;
-use super::super::precision::{Precision, of_sum};
+use super::super::precision::{Precision, of_run, of_sum};
 use super::super::scale::{self, Scale};
 use super::super::transfer::{self, InputError, centring, largest};
 use super::super::value::{CommonFactor, ExpectedError, Family, ValueKind};
@@ -120,7 +120,7 @@ impl Walk<'_, '_> {
             dtype: result.dtype,
         };
         let precision = result.precision;
-        let growth = conditioned(flow, result) * of_sum(scale.terms);
+        let growth = conditioned(flow, result) * of_sum(scale.terms).max(of_run(scale.run));
         let nothing = sums_zeros(flow, result);
         let equal = result.inputs().all(|(place, _)| {
             let fact = flow.fact(*place);

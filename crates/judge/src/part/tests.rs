@@ -256,3 +256,52 @@ fn a_parameter_gradient_that_nothing_leads_to_is_held_against_all_errors_before_
     assert_eq!(named(&judged(0.3, 1e-17)), [], "a gradient that cancels");
     assert_eq!(named(&judged(0.3, 1.0)), [("Module.net.Net.parameters_grad.0", Cause::Gradient)]);
 }
+
+#[test]
+fn a_result_that_is_read_in_place_of_a_constant_is_named() {
+    let (zeros, tanh) = (x().map(|_| 0.0), x().map(f64::tanh));
+    let judged = |read: &Drawn| {
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x(), &x()).tensor("output.0", &tanh, &tanh);
+        part.op("Torch.zeros_like.0.forward")
+            .tensor("input.0", &x(), &x())
+            .tensor("output.0", &zeros, &zeros);
+        part.op("Torch.add.0.forward").tensor("input.0", &zeros, read).tensor("input.1", &x(), &x());
+        part.tensor("output.0", &x(), &read.with(&x(), |a, b| a + b)).judged("")
+    };
+    assert_eq!(named(&judged(&zeros)), []);
+    let other = judged(&tanh);
+    assert_eq!(named(&other), [("Torch.add.0.forward", Cause::Structure)]);
+    let reason = &other.findings[0].reason;
+    assert!(
+        reason.starts_with("reads the result of Torch.tanh.0.forward, the baseline a constant"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_sum_of_runs_of_equal_terms_rounds_by_their_length() {
+    let (images, channels, places) = (6, 4, 100);
+    let each = Drawn::normal(3, &[images, channels]).map(f64::abs);
+    let terms = |alike: bool| Drawn {
+        shape: vec![images, channels, places],
+        values: match alike {
+            true => each.values.iter().flat_map(|&value| vec![value; places as usize]).collect(),
+            false => Drawn::normal(4, &[images, channels, places]).values,
+        },
+    };
+    let judged = |gradient: &Drawn, error: f64| {
+        let mut bias = vec![0.0; channels as usize];
+        for (at, value) in gradient.values.iter().enumerate() {
+            bias[at / places as usize % channels as usize] += value;
+        }
+        let bias = Drawn { shape: vec![channels], values: bias };
+        let mut part = Part::default();
+        part.op("Functional.conv2d.0.backward").tensor("input.0", gradient, gradient);
+        part.tensor("output.2", &bias, &bias.off(5, error)).judged("")
+    };
+    let units = 200.0 * f64::EPSILON / 2.0;
+    assert_eq!(named(&judged(&terms(true), units)), []);
+    assert_eq!(named(&judged(&terms(true), 1e-10)).len(), 1);
+    assert_eq!(named(&judged(&terms(false), units)).len(), 1, "terms that are no run");
+}
