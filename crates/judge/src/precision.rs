@@ -18,7 +18,7 @@ pub(super) struct Precision {
     /// the rounding of the result dominates, else `least`.
     pub(super) unknown: f64,
     /// Largest level shared by calls of one function that is still rounding: 64 units in the last place, the
-    /// mean that the operator standards allow binary32 (`docs/compare.md`), eight in coarser types.
+    /// mean that the operator standards allow binary32 (`docs/judge.md`), eight in coarser types.
     pub(super) function: f64,
     /// Largest such level of products, whose factors a device may round before it multiplies them.
     pub(super) product: f64,
