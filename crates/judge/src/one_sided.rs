@@ -8,7 +8,7 @@ use probe_dump::{Number, Phase, Scalar, Slot, TensorRecord, Value};
 /// not pass it under another name (by position, or by keyword), and it is not the default of the function. One that
 /// comes with inputs of another size belongs to these (`enable_gqa`, for keys that the other side repeats). Where
 /// the default is not known, zeros, `False` and empty texts count as defaults, and so does what leaves all
-/// results equal to the bit.
+/// results equal to the bit. An option of a group of parameters is held against the first group of the other side.
 pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
     let (slot, other) = match flow.pair.slot_at(place.0, place.1) {
         (Some(slot), None) => (slot, flow.pair.op(&flow.pair.ops[place.0]).1),
@@ -17,6 +17,13 @@ pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
     };
     let Value::Scalar(value @ (Scalar::Number(_) | Scalar::Text(_))) = &slot.value else { return false };
     let node = &flow.nodes[place.0];
+    if let Some(option) = of_later_group(&slot.path).filter(|_| node.traits.optimizes) {
+        // A later group of parameters is told where it differs from the first.
+        let first = other
+            .and_then(|op| op.slots.iter().find(|first| first.path.strip_prefix("kwarg.") == Some(option)));
+        return first
+            .is_some_and(|first| matches!(&first.value, Value::Scalar(first) if !is_equal(first, value)));
+    }
     if node.op.name.phase() == Phase::Backward || reads_another_size(flow, place.0) {
         return false;
     }
@@ -33,6 +40,12 @@ pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
         Some(is_default) => !is_default,
         None => !is_nothing(value) && node.results().any(|slot| !flow.fact((place.0, slot)).exact),
     }
+}
+
+/// Returns the option that an argument of an optimizer sets for a group after the first: `lr` for `kwarg.1.lr`.
+fn of_later_group(path: &str) -> Option<&str> {
+    let (group, option) = path.strip_prefix("kwarg.")?.split_once('.')?;
+    group.bytes().all(|digit| digit.is_ascii_digit()).then_some(option)
 }
 
 /// Returns true if an op reads a tensor with another number of elements on each side.

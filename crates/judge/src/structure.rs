@@ -55,8 +55,10 @@ pub(super) fn of<'a>(
     if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
         return Structure { fault: None, note: None, rewritten: HashSet::new() };
     }
+    let mut rewritten = uneven_lists(flow);
+    candidates.retain(|candidate| !rewritten.contains(&candidate.op));
     without_reshaped(flow, agreement, candidates);
-    let mut rewritten = without_resized(flow, agreement, candidates);
+    rewritten.extend(without_resized(flow, agreement, candidates));
     rewritten.extend(without_same_calls(flow, agreement, candidates));
     let groups = Groups { flow, agreement, idle: idle(flow), answered: answered(flow) };
     let levels = Levels::of(flow);
@@ -195,18 +197,33 @@ fn comes_to_the_same(
         && candidates.iter().all(|candidate| candidate.op != op || is_reshaped(flow, candidate))
 }
 
-/// Returns true if the ops belong to an optimizer step that is judged as a whole, by its changes. Devices
-/// implement steps differently: all parameters at once, or one by one.
+/// Returns true if all ops of a group belong to the update of an optimizer.
 fn is_within_update(flow: &Flow<'_>, group: &Substitution) -> bool {
-    let judged = |step: &str| {
-        flow.named(step).is_some_and(|position| {
-            let node = &flow.nodes[position];
-            let compared = |slot: usize| flow.fact((position, slot)).is_measured;
-            node.traits.optimizes && node.results().any(compared)
-        })
+    group.baseline.iter().chain(&group.candidate).all(|&op| is_of_update(flow, op))
+}
+
+/// Returns true if an op belongs to an optimizer step that is judged as a whole, by its changes. Devices implement
+/// steps differently: all parameters at once, or one by one.
+fn is_of_update(flow: &Flow<'_>, op: usize) -> bool {
+    let step = flow.nodes[op].op.parent.as_deref().and_then(|step| flow.named(step));
+    step.is_some_and(|position| {
+        let node = &flow.nodes[position];
+        node.traits.optimizes && node.results().any(|slot| flow.fact((position, slot)).is_measured)
+    })
+}
+
+/// Returns the ops of an update that read lists of unequal length: one side keeps in one parameter what the other
+/// keeps in several, so that equal places are no equal parameters.
+fn uneven_lists(flow: &Flow<'_>) -> HashSet<usize> {
+    let is_uneven = |&op: &usize| {
+        let node = &flow.nodes[op];
+        let missing = |slot: usize| {
+            let is_tensor = flow.slot((op, slot)).is_some_and(|slot| slot.value.tensor().is_some());
+            is_tensor && flow.fact((op, slot)).difference == Difference::Missing
+        };
+        node.is_paired && is_of_update(flow, op) && node.given().any(missing)
     };
-    let mut ops = group.baseline.iter().chain(&group.candidate);
-    ops.all(|&op| flow.nodes[op].op.parent.as_deref().is_some_and(judged))
+    (0..flow.nodes.len()).filter(is_uneven).collect()
 }
 
 /// Describes a group besides its named op: the ops it replaces, and the value that shows the difference.

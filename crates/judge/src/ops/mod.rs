@@ -67,6 +67,7 @@ pub(super) enum Kind {
 
 /// Knowledge of one op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts, none of which implies another")]
 pub(super) struct Traits {
     /// The way error passes through it.
     pub(super) kind: Kind,
@@ -76,6 +77,8 @@ pub(super) struct Traits {
     pub(super) is_gradient: bool,
     /// Changes parameters or optimizer state.
     pub(super) optimizes: bool,
+    /// Copies all elements, in another type, shape or order.
+    pub(super) rearranges: bool,
 }
 
 /// Operators with reflected and in-place forms: `__radd__`, `__iadd__`.
@@ -124,6 +127,7 @@ impl Traits {
             optimizes: matches!(kind, Kind::Update | Kind::Optimizer)
                 || op.name.stem().starts_with("Optimizer.")
                 || table.optimizes(name),
+            rearranges: !is_module && table.rearranges(name),
         }
     }
 }

@@ -17,7 +17,8 @@ struct File {
     functions: HashMap<Kind, Vec<String>>,
     modules: HashMap<Kind, Vec<String>>,
     chooses: Chooses,
-    optimizes: Optimizes,
+    optimizes: Functions,
+    rearranges: Functions,
 }
 
 #[derive(Deserialize)]
@@ -29,7 +30,7 @@ struct Chooses {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Optimizes {
+struct Functions {
     functions: HashSet<String>,
 }
 
@@ -38,7 +39,8 @@ pub(super) struct Table {
     functions: HashMap<String, Kind>,
     modules: HashMap<String, Kind>,
     chooses: Chooses,
-    optimizes: Optimizes,
+    optimizes: Functions,
+    rearranges: Functions,
 }
 
 impl Table {
@@ -56,6 +58,7 @@ impl Table {
             modules: by_name(file.modules),
             chooses: file.chooses,
             optimizes: file.optimizes,
+            rearranges: file.rearranges,
         }
     }
 
@@ -83,6 +86,11 @@ impl Table {
     /// Returns true for functions that optimizers use and models hardly ever do.
     pub(super) fn optimizes(&self, name: &str) -> bool {
         self.optimizes.functions.contains(name)
+    }
+
+    /// Returns true for functions that copy all elements, in another type, shape or order.
+    pub(super) fn rearranges(&self, name: &str) -> bool {
+        self.rearranges.functions.contains(name)
     }
 }
 

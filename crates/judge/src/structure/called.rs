@@ -9,23 +9,6 @@ use crate::difference::{Difference, Fact};
 use crate::ops::parameter;
 use probe_dump::{Number, Scalar, Slot, Value};
 
-/// Copies of all elements: what is asked for shows in the type, the shape and the order of the result.
-const WHOLE: [&str; 13] = [
-    "to",
-    "type",
-    "type_as",
-    "to_copy",
-    "permute",
-    "transpose",
-    "movedim",
-    "swapaxes",
-    "view",
-    "reshape",
-    "flatten",
-    "unflatten",
-    "squeeze",
-];
-
 /// Removes ops that were called with other arguments and make the same; returns them.
 pub(super) fn without_same_calls(
     flow: &Flow<'_>,
@@ -48,7 +31,7 @@ fn is_same(flow: &Flow<'_>, agreement: &Agreement<'_, '_>, op: usize) -> bool {
     let all_dimensions = || differing().all(|slot| is_same_dimension(flow, (op, slot)));
     // A copy of the same elements in another order has the same statistics: what reads it tells.
     all_dimensions()
-        || (WHOLE.contains(&node.base) && (resolves(flow, op, node) || agreement.region(&[op]).is_some()))
+        || (node.traits.rearranges && (resolves(flow, op, node) || agreement.region(&[op]).is_some()))
 }
 
 /// Returns true if the record of an op's results tells the order of their elements.

@@ -233,7 +233,15 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let node = &self.flow.nodes[position];
         let apart = || node.results().any(|slot| self.flow.fact((position, slot)).differs());
         let unread = !is_read && node.is_paired && !is_first && apart();
-        unread || node.traits.optimizes || node.op.name.phase() == Phase::ParameterGradient
+        // What one side alone keeps as a parameter of its own has no partner: the weights of merged products.
+        let has_partner = |slot: usize| {
+            let is_tensor =
+                self.flow.slot((position, slot)).is_some_and(|slot| slot.value.tensor().is_some());
+            !is_tensor || self.flow.fact((position, slot)).difference != Difference::Missing
+        };
+        let compared = || node.is_paired && (0..node.slot_count()).all(has_partner);
+        let ends = node.traits.optimizes || node.op.name.phase() == Phase::ParameterGradient;
+        unread || (ends && compared())
     }
 
     /// Returns true if the results of an op of both sides agree: their errors are what its inputs from outside
