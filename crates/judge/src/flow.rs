@@ -268,6 +268,13 @@ impl<'a> Flow<'a> {
         }
     }
 
+    /// Returns true if no input of an op has as many elements as its first result.
+    pub(super) fn resizes(&self, op: usize) -> bool {
+        let len = |slot: usize| self.fact((op, slot)).len.to_bits();
+        let node = &self.nodes[op];
+        node.results().next().is_some_and(|made| node.given().all(|given| len(given) != len(made)))
+    }
+
     /// Returns the fact about a value, for changes.
     pub(super) fn fact_mut(&mut self, (op, slot): Place) -> &mut Fact {
         self.facts.own(&mut self.nodes[op].facts[slot])

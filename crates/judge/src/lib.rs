@@ -22,6 +22,7 @@ mod family;
 mod finding;
 mod flow;
 mod frames;
+mod gradient_marks;
 mod group;
 mod hard_faults;
 mod history;

@@ -28,12 +28,17 @@ pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
         return false;
     }
     let Some(name) = parameter(node.base, &slot.path) else { return false };
-    let same = |other: &&Slot| {
-        !other.side.is_result()
-            && *other.path != *slot.path
-            && parameter(node.base, &other.path) == Some(name)
+    // One number for all dimensions, or a list of them.
+    let is_part = |path: &str| {
+        path.rsplit_once('.').is_some_and(|(whole, _)| parameter(node.base, whole) == Some(name))
     };
-    if let Some(passed) = other.and_then(|op| op.slots.iter().find(same)) {
+    let given = || other.into_iter().flat_map(|op| &op.slots).filter(|other| !other.side.is_result());
+    let mut parts = given().filter(|other| is_part(&other.path)).peekable();
+    if parts.peek().is_some() {
+        return parts.any(|part| !matches!(&part.value, Value::Scalar(part) if is_equal(part, value)));
+    }
+    let same = |other: &&Slot| *other.path != *slot.path && parameter(node.base, &other.path) == Some(name);
+    if let Some(passed) = given().find(same) {
         return matches!(&passed.value, Value::Scalar(passed) if !is_equal(passed, value));
     }
     match is_default(node.base, name, value) {

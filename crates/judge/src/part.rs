@@ -18,8 +18,8 @@ use super::tolerance::Rules;
 use super::value::{By, Excess, ExpectedError, ValueKind};
 use super::{
     Cause, Counts, Expectation, Expectations, Finding, OpJudgement, PartEvidence, PartJudgement,
-    ReferenceErrors, SlotJudgement, backward_only, closing, collectives, finding, incomplete, marks, notes,
-    origin, reference, repeated, replayed, structure, unread, unwritten,
+    ReferenceErrors, SlotJudgement, backward_only, closing, collectives, finding, gradient_marks, incomplete,
+    marks, notes, origin, reference, repeated, replayed, structure, unread, unwritten,
 };
 use probe_dump::Ordinal;
 use probe_pair::{BySlot, Paired, PartPair};
@@ -124,6 +124,7 @@ fn suspects(
     candidates.extend(structure.fault);
     flow.excuse(&structure.rewritten);
     let mut candidates = origin::of_candidates(flow, candidates);
+    remarks.extend(gradient_marks::settle(flow, &mut candidates));
     if candidates.is_empty() && !diverged {
         let unexplained = closing::unexplained(flow, expected, excess);
         candidates.extend(unexplained.filter(|candidate| !reference.acquits(flow, candidate)));

@@ -26,6 +26,13 @@ const NEAR: f64 = 4.0;
 /// Expected number of flips from which on choices count as flipped.
 const FLIPS: f64 = 0.3;
 
+/// Expected flips from which on one may have happened: one in a thousand, because a run has many choices.
+pub(super) const ONE_FLIP: f64 = 1e-3;
+
+/// Choices that may have flipped besides the expected number: if that is small, more do once in 50,000 times
+/// (0.02 of them expected, three found).
+pub(super) const FEW: f64 = 2.0;
+
 /// Elements above the root mean square contribute more to a power's error than to the norm.
 const PEAKED: f64 = 2.0;
 

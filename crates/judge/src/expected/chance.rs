@@ -3,7 +3,7 @@
 
 use super::super::ops::Kind;
 use super::super::transfer;
-use super::super::transfer::{InputError, largest};
+use super::super::transfer::{FEW, InputError, ONE_FLIP, largest};
 use super::{Place, Walk};
 use probe_measure::Evidence;
 
@@ -13,13 +13,6 @@ const DIRECTED: f64 = 0.1;
 
 /// Fraction of an error from which on it counts as that of one element.
 const ONE_ELEMENT: f64 = 0.9;
-
-/// Expected flips from which on one may have happened: one in a thousand, because a run has many choices.
-const ONE_FLIP: f64 = 1e-3;
-
-/// Choices that may have flipped besides the expected number: if that is small, more do once in 50,000 times
-/// (0.02 of them expected, three found).
-const FEW: f64 = 2.0;
 
 /// A factor of the inputs may be squared.
 const SQUARED: f64 = 2.0;
@@ -66,10 +59,12 @@ impl Walk<'_, '_> {
 
     /// Returns true if few elements of an op's results are independent, so that noise may be a factor common
     /// to all: rows picked from a table, squares that an optimizer keeps, gradients of products, of which a
-    /// few rows dominate, and gradients behind choices, of which one may flip.
+    /// few rows dominate, or of rows that were picked, and gradients behind choices, of which one may flip.
     pub(super) fn has_few_directions(&self, position: usize) -> bool {
         let node = &self.flow.nodes[position];
-        let gradient = node.is_backward() && (node.traits.chooses || node.traits.kind == Kind::Product);
+        let picks = node.traits.kind == Kind::Copy && self.flow.resizes(position);
+        let gradient =
+            node.is_backward() && (node.traits.chooses || node.traits.kind == Kind::Product || picks);
         gradient || node.traits.optimizes || node.traits.kind == Kind::Embedding
     }
 

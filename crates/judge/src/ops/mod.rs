@@ -45,6 +45,8 @@ pub(super) enum Kind {
     Distance,
     /// Functions of one number with a known slope: see `slope`.
     Sloped,
+    /// Rounds to whole numbers: an element that noise carries over a threshold changes by 1.
+    Stepped,
     /// A power; below 1 it magnifies error as a root does.
     Power,
     /// Takes logarithms or differences of them: absolute error stays absolute.

@@ -23,7 +23,7 @@ use probe_pair::Substitution;
 const LARGEST: f64 = 0.1;
 
 /// Ops that are followed, and readers of one; what reaches more than these is no local rewrite.
-const MOST: usize = 400;
+const MOST: usize = 2000;
 
 /// What is known of a part besides its flow.
 pub(crate) struct Agreement<'f, 'a> {
@@ -66,7 +66,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         if self.flow.modules_alone || first.iter().all(ends) {
             return None;
         }
-        let led = self.led_to(first);
+        let mut led = self.led_to(first);
         while let Some(position) = queue.pop_front() {
             let readers = self.readers(position);
             let accumulated = self.accumulated(position);
@@ -77,6 +77,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
             }
             // Names of unpaired ops count calls of their side alone.
             let backward = self.flow.backward_of(position).filter(|_| self.flow.nodes[position].is_paired);
+            led = led.max(self.from_outside(position, &region));
             let sums = accumulated.into_iter().filter(|sum| !self.arrives(*sum, led));
             let others = readers.into_iter().chain(backward);
             let others = others.filter(|&reader| !self.agrees(reader, &region, led));
@@ -114,7 +115,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let mut functions = vec![[const { BTreeSet::new() }; 2]; groups.len()];
         for (&op, &group) in &owner {
             let node = &self.flow.nodes[op];
-            if !node.is_paired && computes(node) {
+            if !node.is_paired && computes(node) && !node.is_module() {
                 let side = usize::from(self.flow.pair.op(&self.flow.pair.ops[op]).0.is_none());
                 functions[root_of(&joined, group)][side].insert(node.base);
             }
@@ -133,6 +134,17 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let given = ops.iter().flat_map(|&op| self.sides(op, false));
         let made = given.flat_map(|(side, op, slot)| self.makers(side, op, slot));
         made.map(|place| self.error(place)).fold(0.0, f64::max)
+    }
+
+    /// Returns the largest error of what an op reads and the region did not make: weights that have drifted.
+    fn from_outside(&self, position: usize, region: &HashSet<usize>) -> f64 {
+        let node = &self.flow.nodes[position];
+        let given = node.given().map(|slot| (position, slot)).filter(|_| node.is_paired);
+        let outside = given.filter(|&place| {
+            let fact = self.flow.fact(place);
+            fact.is_float && fact.difference == Difference::Numbers && !self.is_made_in(place, region)
+        });
+        outside.map(|place| self.error(place)).fold(0.0, f64::max)
     }
 
     /// Iterates over the tensors that an op makes or reads, side by side, with their keys' sides.
@@ -232,16 +244,22 @@ impl<'f, 'a> Agreement<'f, 'a> {
     fn is_end(&self, position: usize, is_read: bool, is_first: bool) -> bool {
         let node = &self.flow.nodes[position];
         let apart = || node.results().any(|slot| self.flow.fact((position, slot)).differs());
-        let unread = !is_read && node.is_paired && !is_first && apart();
-        // What one side alone keeps as a parameter of its own has no partner: the weights of merged products.
+        if node.traits.optimizes || node.op.name.phase() == Phase::ParameterGradient {
+            return self.has_partners(position);
+        }
+        !is_read && node.is_paired && !is_first && apart()
+    }
+
+    /// Returns true if both sides have every tensor of an op. What one side alone keeps as a parameter of its own has
+    /// no partner: the weights of merged products.
+    fn has_partners(&self, position: usize) -> bool {
+        let node = &self.flow.nodes[position];
         let has_partner = |slot: usize| {
             let is_tensor =
                 self.flow.slot((position, slot)).is_some_and(|slot| slot.value.tensor().is_some());
             !is_tensor || self.flow.fact((position, slot)).difference != Difference::Missing
         };
-        let compared = || node.is_paired && (0..node.slot_count()).all(has_partner);
-        let ends = node.traits.optimizes || node.op.name.phase() == Phase::ParameterGradient;
-        unread || (ends && compared())
+        node.is_paired && (0..node.slot_count()).all(has_partner)
     }
 
     /// Returns true if the results of an op of both sides agree: their errors are what its inputs from outside

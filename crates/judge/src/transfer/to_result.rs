@@ -3,8 +3,8 @@
 use super::super::ops::Kind;
 use super::super::slope;
 use super::{
-    BOTH_SIDES, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors, largest, magnification,
-    multiplied, root, rows_summed,
+    BOTH_SIDES, FEW, ONE_FLIP, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors, largest,
+    magnification, multiplied, root, rows_summed,
 };
 
 impl Passage<'_, '_> {
@@ -23,6 +23,7 @@ impl Passage<'_, '_> {
                 Some(slope) => slope * error.absolute / scale,
                 None => error.relative,
             })),
+            Kind::Stepped => joint.max(self.carried_over().sqrt() / scale),
             Kind::Sum => joint.max(absolute / scale),
             Kind::Mean | Kind::Distance => {
                 let terms = self.given.first().map_or(1.0, |(place, _)| self.len(*place) / fact.len.max(1.0));
@@ -62,6 +63,14 @@ impl Passage<'_, '_> {
             Kind::Normalisation => self.to_normalised(),
             _ => self.relative_errors(),
         }
+    }
+
+    /// Returns the number of elements that errors may carry over the threshold between two whole numbers: of elements
+    /// that lie anywhere between two, as large a part as they are off by.
+    fn carried_over(&self) -> f64 {
+        let expected =
+            largest(self.given.iter().map(|(place, error)| error.absolute * self.len(*place).sqrt()));
+        if expected > ONE_FLIP { expected + FEW } else { 0.0 }
     }
 
     fn to_quotient(&self) -> f64 {

@@ -1,0 +1,48 @@
+//! Values that are marked for gradients on one side only, and make no difference to any: inside a function with a
+//! backward of its own, nothing is marked.
+
+use super::Verdict;
+use super::candidate::Candidate;
+use super::difference::Difference;
+use super::flow::{Flow, Place};
+use probe_dump::Phase;
+
+/// Removes marks that differ where nothing else does, if all gradients of both sides were compared; returns a remark on
+/// them.
+pub(super) fn settle(flow: &mut Flow<'_>, candidates: &mut Vec<Candidate>) -> Option<String> {
+    let is_mark = |candidate: &Candidate| {
+        candidate
+            .slot
+            .is_some_and(|slot| flow.fact((candidate.op, slot)).difference == Difference::RequiresGrad)
+    };
+    let first = candidates.first()?;
+    if !candidates.iter().all(is_mark) || !compares_gradients(flow) {
+        return None;
+    }
+    let (count, path) = (candidates.len(), flow.slot((first.op, first.slot?)).map_or("", |slot| &*slot.path));
+    let said = format!(
+        "requires_grad differs at {count} {}, first {} {path}, and all gradients agree",
+        if count == 1 { "op" } else { "ops" },
+        flow.nodes[first.op].op.name.as_str()
+    );
+    candidates.clear();
+    let all =
+        (0..flow.nodes.len()).flat_map(|op| (0..flow.nodes[op].slot_count()).map(move |slot| (op, slot)));
+    let marks = |place: &Place| flow.fact(*place).difference == Difference::RequiresGrad;
+    for place in all.filter(marks).collect::<Vec<Place>>() {
+        let fact = flow.fact_mut(place);
+        fact.allowed = true;
+        fact.judgement.verdict = Verdict::Close;
+    }
+    Some(said)
+}
+
+/// Returns true if gradients were recorded, and those of every parameter on both sides.
+fn compares_gradients(flow: &Flow<'_>) -> bool {
+    let mut gradients = flow.nodes.iter().enumerate().filter(|(_, node)| node.makes_gradients()).peekable();
+    let is_missing = |op: usize| flow.facts(op).any(|fact| fact.difference == Difference::Missing);
+    gradients.peek().is_some()
+        && gradients.all(|(op, node)| {
+            node.op.name.phase() != Phase::ParameterGradient || (node.is_paired && !is_missing(op))
+        })
+}
