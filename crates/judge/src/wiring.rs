@@ -18,22 +18,29 @@ use probe_dump::{Phase, Slot};
 /// candidate's side, though the baseline's comes from an op that both sides have.
 pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, place: Place) -> Option<Candidate> {
     let fact = flow.fact(place);
-    let open = fact.difference == Difference::Numbers && fact.is_float && !fact.allowed && !fact.unwritten;
-    if !open || fact.is_overwritten || fact.len <= 1.0 {
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
+    let (b, c) = (b?, c?);
+    // Without a measure of the error, what the baseline reads must be equal where it was made.
+    let is_hashed = b.value.tensor().is_some_and(|record| record.checksum.is_some());
+    let is_measured = match fact.difference {
+        Difference::Numbers if fact.is_float => true,
+        Difference::Elements | Difference::Checksum if is_hashed => false,
+        _ => return None,
+    };
+    if fact.allowed || fact.unwritten || fact.is_overwritten || fact.len <= 1.0 {
         return None;
     }
-    let (b, c) = flow.pair.slot_at(place.0, place.1);
-    let candidate = makers(flow, 1, place, c?)?;
-    if is_constant(b?) {
+    let candidate = makers(flow, 1, place, c)?;
+    if is_constant(b) {
         // Many ops make the same constant; none of them made what the candidate reads.
         let &other = candidate.first()?;
-        let is_same = flow.values.makers(0, b?).any(|maker| candidate.contains(&maker));
+        let is_same = flow.values.makers(0, b).any(|maker| candidate.contains(&maker));
         let said =
             format!("reads the result of {}, the baseline a constant", flow.nodes[other.0].op.name.as_str());
         return (!is_same && flow.pair.step == 0)
             .then(|| Candidate { said, ..Candidate::at(place.0, Some(place.1), Cause::Structure) });
     }
-    let baseline = makers(flow, 0, place, b?)?;
+    let baseline = makers(flow, 0, place, b)?;
     let &first = baseline.first()?;
     if candidate.iter().any(|maker| baseline.contains(maker)) {
         return None;
@@ -43,7 +50,12 @@ pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, place: Place) -> Option<
     let made = baseline.iter().map(|&maker| flow.fact(maker).relative()).fold(0.0, f64::max);
     let given = candidate.iter().flat_map(|maker| flow.given(maker.0)).map(|given| error(flow.fact(given)));
     let rounding = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
-    if fact.relative() <= BEYOND * given.fold(made, f64::max).hypot(rounding) {
+    let is_old = if is_measured {
+        fact.relative() <= BEYOND * given.fold(made, f64::max).hypot(rounding)
+    } else {
+        !baseline.iter().all(|&maker| flow.fact(maker).exact)
+    };
+    if is_old {
         return None;
     }
     // Results of one op are told apart.

@@ -5,7 +5,7 @@
 //! again, a distribution's method for its formula.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use crate::difference::{Difference, Fact};
 use crate::excess::BEYOND;
@@ -60,14 +60,16 @@ impl<'f, 'a> Agreement<'f, 'a> {
     /// difference reaches an end of the part: a loss, a parameter gradient, a parameter.
     pub(super) fn region(&self, first: &[usize]) -> Option<HashSet<usize>> {
         let mut region: HashSet<usize> = first.iter().copied().collect();
-        let mut queue: VecDeque<usize> = first.iter().copied().collect();
+        // In the order of execution: what an op reads from outside of the region is then known.
+        let mut queue: BTreeSet<usize> = first.iter().copied().collect();
         // Between modules readers are not recorded.
         let ends = |op: &usize| self.readers(*op).is_empty() && self.accumulated(*op).is_empty();
         if self.flow.modules_alone || first.iter().all(ends) {
             return None;
         }
-        let mut led = self.led_to(first);
-        while let Some(position) = queue.pop_front() {
+        let mut led = 0.0_f64;
+        while let Some(position) = queue.pop_first() {
+            led = led.max(self.from_outside(position, &region));
             let readers = self.readers(position);
             let accumulated = self.accumulated(position);
             let is_read = !readers.is_empty() || !accumulated.is_empty();
@@ -77,7 +79,6 @@ impl<'f, 'a> Agreement<'f, 'a> {
             }
             // Names of unpaired ops count calls of their side alone.
             let backward = self.flow.backward_of(position).filter(|_| self.flow.nodes[position].is_paired);
-            led = led.max(self.from_outside(position, &region));
             let sums = accumulated.into_iter().filter(|sum| !self.arrives(*sum, led));
             let others = readers.into_iter().chain(backward);
             let others = others.filter(|&reader| !self.agrees(reader, &region, led));
@@ -87,7 +88,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
                         return None;
                     }
                     region.insert(reader);
-                    queue.push_back(reader);
+                    queue.insert(reader);
                 }
             }
         }
@@ -129,22 +130,19 @@ impl<'f, 'a> Agreement<'f, 'a> {
         regions
     }
 
-    /// Returns the largest error of what the ops read.
-    fn led_to(&self, ops: &[usize]) -> f64 {
-        let given = ops.iter().flat_map(|&op| self.sides(op, false));
-        let made = given.flat_map(|(side, op, slot)| self.makers(side, op, slot));
-        made.map(|place| self.error(place)).fold(0.0, f64::max)
-    }
-
-    /// Returns the largest error of what an op reads and the region did not make: weights that have drifted.
+    /// Returns the largest error of what an op reads and the region did not make.
     fn from_outside(&self, position: usize, region: &HashSet<usize>) -> f64 {
+        let read = self.sides(position, false).into_iter();
+        let makers = read.flat_map(|(side, op, slot)| self.makers(side, op, slot));
+        let made = makers.filter(|maker| !region.contains(&maker.0));
+        // Weights may have drifted.
         let node = &self.flow.nodes[position];
         let given = node.given().map(|slot| (position, slot)).filter(|_| node.is_paired);
-        let outside = given.filter(|&place| {
+        let arrived = given.filter(|&place| {
             let fact = self.flow.fact(place);
             fact.is_float && fact.difference == Difference::Numbers && !self.is_made_in(place, region)
         });
-        outside.map(|place| self.error(place)).fold(0.0, f64::max)
+        made.chain(arrived).map(|place| self.error(place)).fold(0.0, f64::max)
     }
 
     /// Iterates over the tensors that an op makes or reads, side by side, with their keys' sides.
@@ -311,9 +309,12 @@ impl<'f, 'a> Agreement<'f, 'a> {
     /// Returns true if both sides compute an op, in different element types: that is a choice, and no way of writing.
     fn is_in_another_type(&self, position: usize) -> bool {
         let node = &self.flow.nodes[position];
+        // A complex number is two real ones.
+        let precision = |slot: Option<&Slot>| slot?.value.tensor()?.dtype.known().and_then(Precision::of);
         let is_other = |slot: usize| {
             let fact = self.flow.fact((position, slot));
-            fact.difference == Difference::DType && !fact.allowed
+            let (b, c) = self.flow.pair.slot_at(position, slot);
+            fact.difference == Difference::DType && !fact.allowed && precision(b) != precision(c)
         };
         node.is_paired && computes(node) && node.results().any(is_other)
     }
