@@ -23,7 +23,7 @@ def main() -> None:
 
     # For `probe capture`, which puts this package's bootstrap in front of the program.
     os.environ["PROBE_PACKAGE"] = os.path.dirname(os.path.abspath(__file__))
-    # For `probe compare --ray` and `--confirm`, which run in this interpreter.
+    # For comparisons on Ray and for replays, which run in this interpreter.
     os.environ["PROBE_PYTHON"] = sys.executable
 
     # The work runs outside the interpreter, whose Ctrl-C handler would never get a turn.

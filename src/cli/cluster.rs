@@ -1,32 +1,18 @@
 //! `probe compare --ray`: the Python package drives the cluster, in an interpreter that replaces this process.
 
-use std::env;
-use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, bail};
 use serde_json::json;
 
 use super::Exit;
 use super::compare::{CompareArgs, OUTPUT};
+use super::package::{Worker, text};
 use super::program::become_program;
 use crate::report::Format;
 
-/// The interpreter, if this command was started through the package.
-pub(super) const PYTHON: &str = "PROBE_PYTHON";
-
-/// Program for the interpreter. The working folder is not searched, since it may well contain something with the
-/// package's name.
-const PROGRAM: &str = "\
-import sys
-sys.path[:] = [entry for entry in sys.path if entry]
-try:
-    from probe.distributed import main
-except ImportError as error:
-    print(f'probe: --ray: {sys.executable} has no working package probe ({error}); install it with: pip install \"probe-precision[ray]\"', file=sys.stderr)
-    sys.exit(2)
-main(sys.argv[1])";
+const WORKER: Worker =
+    Worker { module: "probe.distributed", needs: "--ray needs Python with the package probe-precision[ray]" };
 
 /// Hands the comparison over. Returns only if no interpreter could be started.
 pub(super) fn run(address: &str, sides: [&PathBuf; 2], args: &CompareArgs) -> anyhow::Result<Exit> {
@@ -52,14 +38,6 @@ pub(super) fn run(address: &str, sides: [&PathBuf; 2], args: &CompareArgs) -> an
         "verbose": args.verbosity.verbose,
         "options": args.request,
     });
-    let python = env::var_os(PYTHON).unwrap_or_else(|| OsString::from("python3"));
-    let mut command = Command::new(&python);
-    command.arg("-c").arg(PROGRAM).arg(order.to_string()).env_remove(PYTHON);
-    become_program(command, OsStr::new(&python))
-        .context("--ray needs Python and the package probe-precision[ray]")
-}
-
-/// Returns a path as text.
-pub(super) fn text(path: &Path) -> anyhow::Result<&str> {
-    path.to_str().with_context(|| format!("{}: is not UTF-8", path.display()))
+    let (command, python) = WORKER.command(&order);
+    become_program(command, &python).context(WORKER.needs)
 }

@@ -141,7 +141,9 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
     let mut options = stage.request(&args.request, &selection)?.options(stage.copies())?;
     if args.confirm {
         let places = [&sides[0], &sides[1]].map(|side| stage.copies().place(side));
-        options.replayed = confirm::run([&places[0], &places[1]], &args.request, args.verbosity.quiet)?;
+        let (steps, ranks) = (args.request.steps.as_ref(), args.request.ranks.as_ref());
+        let scope = confirm::Scope { sides: [&places[0], &places[1]], steps, ranks };
+        options.replayed = scope.replay(args.verbosity.quiet).context("--confirm")?;
     }
     let pool = pool(args.threads)?;
     let compared = |sink: &mut PartSink<'_>| {

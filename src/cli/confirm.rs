@@ -1,52 +1,61 @@
-//! `probe compare --confirm`: the Python package replays the calls of both dumps, in an interpreter beside this process.
+//! Confirms a comparison: the Python package replays the calls of both dumps, in an interpreter beside this process.
 
-use std::env;
-use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context, bail};
 use serde_json::json;
 
-use super::cluster::{PYTHON, text};
-use crate::compare::CompareRequest;
+use super::package::{Worker, text};
 use crate::dump::NumberSet;
 use crate::judge::Replayed;
 
-/// Program for the interpreter. The working folder is not searched, since it may well contain something with the
-/// package's name.
-const PROGRAM: &str = "\
-import sys
-sys.path[:] = [entry for entry in sys.path if entry]
-try:
-    from probe.replay.confirmation import main
-except ImportError as error:
-    print(f'probe: --confirm: {sys.executable} cannot replay calls ({error}); it needs the packages probe-precision and torch', file=sys.stderr)
-    sys.exit(2)
-main(sys.argv[1])";
+const WORKER: Worker = Worker {
+    module: "probe.replay.confirmation",
+    needs: "replaying calls needs Python with the packages probe-precision and torch",
+};
 
-/// Replays the calls of both dumps, and returns what that showed.
-pub(super) fn run(sides: [&Path; 2], request: &CompareRequest, quiet: bool) -> anyhow::Result<Replayed> {
-    let ranges = |set: &Option<NumberSet>| -> Vec<(u64, u64)> {
-        let ranges = set.iter().flat_map(NumberSet::ranges);
-        ranges.map(|range| (*range.start(), *range.end())).collect()
-    };
-    let order = json!({
-        "baseline": text(sides[0])?,
-        "candidate": text(sides[1])?,
-        "steps": ranges(&request.steps),
-        "ranks": ranges(&request.ranks),
-        "quiet": quiet,
-    });
-    let python = env::var_os(PYTHON).unwrap_or_else(|| OsString::from("python3"));
-    let mut command = Command::new(&python);
-    command.arg("-c").arg(PROGRAM).arg(order.to_string()).env_remove(PYTHON);
-    let done = command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().with_context(|| {
-        format!("--confirm needs Python and the package probe-precision: {}", python.display())
-    })?;
-    if !done.status.success() {
-        bail!("--confirm: no call was replayed; the reason is above");
+/// The calls to replay.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Scope<'a> {
+    /// The dumps: baseline and candidate.
+    pub(super) sides: [&'a Path; 2],
+    /// Steps; `None` for all.
+    pub(super) steps: Option<&'a NumberSet>,
+    /// Ranks; `None` for all.
+    pub(super) ranks: Option<&'a NumberSet>,
+}
+
+impl Scope<'_> {
+    /// Replays the calls, and returns what that showed. Standard error shows progress, unless `quiet`; why nothing can be replayed is in the
+    /// error.
+    pub(super) fn replay(self, quiet: bool) -> anyhow::Result<Replayed> {
+        let ranges = |set: Option<&NumberSet>| -> Vec<(u64, u64)> {
+            let ranges = set.into_iter().flat_map(NumberSet::ranges);
+            ranges.map(|range| (*range.start(), *range.end())).collect()
+        };
+        let order = json!({
+            "baseline": text(self.sides[0])?,
+            "candidate": text(self.sides[1])?,
+            "steps": ranges(self.steps),
+            "ranks": ranges(self.ranks),
+            "quiet": quiet,
+        });
+        let (mut command, python) = WORKER.command(&order);
+        let shown = if quiet { Stdio::piped() } else { Stdio::inherit() };
+        let done = command.stdin(Stdio::null()).stderr(shown).output();
+        let done = done.with_context(|| format!("{}: {}", WORKER.needs, python.display()))?;
+        if !done.status.success() {
+            let said = String::from_utf8_lossy(&done.stderr);
+            let last = said.trim_end().lines().next_back().unwrap_or("the reason is above");
+            bail!("no call was replayed: {}", last.strip_prefix("error: ").unwrap_or(last));
+        }
+        let found = String::from_utf8(done.stdout).context("what Python printed is not UTF-8")?;
+        Replayed::parse(&found).map_err(anyhow::Error::msg).context("what Python printed")
     }
-    let found = String::from_utf8(done.stdout).context("--confirm: what Python printed is not UTF-8")?;
-    Replayed::parse(&found).map_err(anyhow::Error::msg).context("--confirm: what Python printed")
+}
+
+/// Returns true if calls can be replayed here.
+pub(super) fn is_possible() -> bool {
+    WORKER.is_there()
 }

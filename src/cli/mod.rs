@@ -23,6 +23,7 @@ mod narrow;
 mod nearest;
 mod origin;
 mod output;
+mod package;
 mod peers;
 mod plan;
 mod print;

@@ -1,4 +1,4 @@
-"""`probe compare --confirm`: replays the calls of both dumps, and prints what that showed for the comparison that asked."""
+"""Replays the calls of both dumps for `probe compare --confirm`, `probe narrow` and `probe gate --narrow`, and prints what that showed."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import sys
 import warnings
 
+import torch
+
+from probe.replay import whole
+from probe.replay.recorded import Recording
+
 
 def main(order: str) -> None:
     """Carries out the order of the command, a JSON object. Leaves with code 2 where nothing can be replayed."""
-    import torch
-
-    from probe.replay import whole
-    from probe.replay.recorded import Recording
-
     asked = json.loads(order)
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
@@ -29,7 +29,7 @@ def main(order: str) -> None:
 
 
 def _failed(reason: str) -> None:
-    print(f"error: --confirm: {reason}", file=sys.stderr)
+    print(f"error: {reason}", file=sys.stderr)
     sys.exit(2)
 
 
