@@ -12,7 +12,7 @@ from probe.replay import fault
 from probe.replay.fault import Fault, Measured, Statement
 from probe.replay.recorded import Part, Recording
 
-#: Version of the file that `probe compare --replayed` reads.
+#: Version of the text that a comparison reads (`replayed.rs` of the judge).
 REPLAY_VERSION = 1
 #: Calls between two lines of progress.
 _TOLD_EVERY = 64
@@ -57,7 +57,7 @@ def verify(dump: Recording, steps: Sequence[range], ranks: Sequence[range], told
 
 
 def confirm(baseline: Recording, candidate: Recording, steps: Sequence[range], ranks: Sequence[range], told: Callable[[str], None]) -> str:
-    """Replays the calls of both dumps. Returns what `probe compare --replayed` reads, in TOML."""
+    """Replays the calls of both dumps. Returns what a comparison reads, in TOML."""
     lines = [f"replay_version = {REPLAY_VERSION}"]
     others = {(part.step, part.rank): part for part in baseline.parts(steps, ranks)}
     for part in candidate.parts(steps, ranks):
@@ -75,7 +75,12 @@ def _entries(part: Part, mine: Measured, theirs: Measured) -> list[str]:
     own, other = _worst(fault.weigh(mine, theirs)), _worst(fault.weigh(theirs, mine, fault.BITS_ALONE))
     kinds = {statement.calls[0]: statement for statement in fault.statements(mine, theirs) if not statement.precision}
     wrong, wrong_there = _wrong(own), _wrong(other)
+    unknown = [op for op, reason in mine.skipped.items() if fault.is_gap(reason)]
     for op, found in own.items():
+        if op not in other and op not in wrong and op not in kinds:
+            # Of the baseline it is not known, so it clears nobody.
+            unknown.append(op)
+            continue
         text = _said(found, other.get(op), op in wrong, op in wrong_there)
         if op in kinds and op not in wrong:
             wrong, text = wrong | {op}, told_of(kinds[op])
@@ -83,7 +88,7 @@ def _entries(part: Part, mine: Measured, theirs: Measured) -> list[str]:
             f"[[op]]\n{place}name = {json.dumps(op)}\noutput = {json.dumps(found.path)}\n"
             f"wrong = {_word(op in wrong)}\nbaseline_wrong = {_word(op in wrong_there)}\ntext = {json.dumps(text)}"
         )
-    lines.extend(f"[[gap]]\n{place}name = {json.dumps(op)}" for op, reason in mine.skipped.items() if fault.is_gap(reason))
+    lines.extend(f"[[gap]]\n{place}name = {json.dumps(op)}" for op in unknown)
     return lines
 
 
