@@ -1,4 +1,4 @@
-"""Commands of the package that run recorded calls again: `probe replay`."""
+"""Commands of the package that run recorded calls again: `probe replay`, `verify`, `check-ops` and `invariant`."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from typing import Any, NoReturn
 
 #: Exit codes: all is well, a result is wrong, the command failed, something could not be replayed.
 WELL, WRONG, FAILED, INCOMPLETE = 0, 1, 2, 3
-
-#: Names of the commands here.
-COMMANDS = ("replay", "verify", "check-ops", "invariant")
 
 
 class Misused(Exception):
@@ -54,56 +51,23 @@ def main(command: str, arguments: list[str]) -> int:
 
 
 def _parser(command: str) -> _Parser:
+    """Returns the parser of a command, with what runs it as `run`."""
     parser = _Parser(prog=f"probe {command}", formatter_class=argparse.RawDescriptionHelpFormatter)
+    # A program after `--` may stand for it.
+    parser.add_argument("dump", metavar="DUMP", nargs="?" if command == "invariant" else None)
     parser.add_argument("--import", dest="imported", action="append", default=[], metavar="MODULE", help="import an extension that has operators")
-    parser.add_argument("--step", type=int, metavar="STEP", help="step of the dump [default: replay: the first with the op; verify: all]")
+    parser.add_argument("--step", type=int, metavar="STEP", help="step of the dump [default: replay: the first with the op; else all]")
     parser.add_argument("--rank", type=int, metavar="RANK", help="rank of the dump [default: as for --step]")
     parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch [default: 1]")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the answer")
-    {"replay": _replay, "verify": _verify, "check-ops": _check_ops, "invariant": _invariant}[command](parser)
+    if command != "verify":
+        parser.add_argument("--device", default="cpu", help="device under test, which runs the calls in their own types [default: cpu]")
+    if command in ("check-ops", "invariant"):
+        parser.add_argument("--op", action="append", default=[], metavar="PATTERN", help="only these ops; may be given several times")
+    fill, run = _COMMANDS[command]
+    fill(parser)
+    parser.set_defaults(run=run)
     return parser
-
-
-def _check_ops(parser: _Parser) -> None:
-    parser.description = (
-        "Runs every distinct call of a dump on a device and holds the results against float64 on the host, by the standards of the\n"
-        "field. Inputs are those recorded; without data they are drawn within the recorded ranges."
-    )
-    parser.epilog = "Exit codes: 0 all pass, 1 a result fails, 2 failed or misused."
-    parser.add_argument("dump", metavar="DUMP")
-    _chosen(parser)
-    parser.add_argument("--not", dest="excluded", action="append", default=[], metavar="PATTERN", help="not these")
-    parser.add_argument("--benchmark", metavar="FILE", help="results.jsonl of another device: ratios to its errors are judged")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes [default: 1]")
-    parser.add_argument("-o", "--output", default="check-ops", metavar="DIR", help="folder of the results; a run that ended early goes on [default: check-ops]")
-    parser.set_defaults(run=_run_check_ops)
-
-
-def _invariant(parser: _Parser) -> None:
-    parser.description = (
-        "Runs the calls of a dump again, one row alone, in another order and with other numbers of threads, and names the first whose rows are\n"
-        "not the same to the bit. DUMP needs data (task tensor); `probe invariant -- python run.py` records step 0 of a program first."
-    )
-    parser.epilog = "Exit codes: 0 rows depend on nothing but themselves, 1 they do, 2 failed or misused."
-    parser.add_argument("dump", metavar="DUMP", nargs="?")
-    _chosen(parser)
-    parser.set_defaults(run=_run_invariant)
-
-
-def _chosen(parser: _Parser) -> None:
-    parser.add_argument("--device", default="cpu", help="device under test [default: cpu]")
-    parser.add_argument("--op", action="append", default=[], metavar="PATTERN", help="only these ops; may be given several times")
-
-
-def _verify(parser: _Parser) -> None:
-    parser.description = (
-        "Holds every recorded call of one run against float64 on the inputs that it was given: which kernel is wrong,\n"
-        "without a baseline. DUMP needs data (task tensor)."
-    )
-    parser.epilog = "Exit codes: 0 nothing is wrong, 1 a result is wrong, 2 failed or misused, 3 part of the dump cannot be read."
-    parser.add_argument("dump", metavar="DUMP")
-    parser.add_argument("--top", type=int, default=10, metavar="N", help="results at fault to list [default: 10]")
-    parser.set_defaults(run=_run_verify)
 
 
 def _replay(parser: _Parser) -> None:
@@ -112,13 +76,39 @@ def _replay(parser: _Parser) -> None:
         "DUMP is the dump with the suspect; it needs data (task tensor)."
     )
     parser.epilog = "Exit codes: 0 rounding, 1 a recorded result is wrong, 2 failed or misused."
-    parser.add_argument("dump", metavar="DUMP")
     parser.add_argument("--op", required=True, metavar="NAME", help="name of the op, as reports have it")
     parser.add_argument("--against", metavar="OTHER", help="dump of the baseline")
-    parser.add_argument("--device", default="cpu", help="where to run the call in its own types [default: cpu]")
     parser.add_argument("--times", type=int, default=10, metavar="N", help="replays [default: 10]")
     parser.add_argument("-o", "--output", metavar="DIR", help="write a script that shows the fault without probe into a new folder")
-    parser.set_defaults(run=_run_replay)
+
+
+def _verify(parser: _Parser) -> None:
+    parser.description = (
+        "Holds every recorded call of one run against float64 on the inputs that it was given: which kernel is wrong,\n"
+        "without a baseline. DUMP needs data (task tensor)."
+    )
+    parser.epilog = "Exit codes: 0 nothing is wrong, 1 a result is wrong, 2 failed or misused, 3 part of the dump cannot be read."
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="results at fault to list [default: 10]")
+
+
+def _check_ops(parser: _Parser) -> None:
+    parser.description = (
+        "Runs every distinct call of a dump on a device and holds the results against float64 on the host, by the standards of the\n"
+        "field. Inputs are those recorded; without data they are drawn within the recorded ranges."
+    )
+    parser.epilog = "Exit codes: 0 all pass, 1 a result fails, 2 failed or misused."
+    parser.add_argument("--not", dest="excluded", action="append", default=[], metavar="PATTERN", help="not these")
+    parser.add_argument("--benchmark", metavar="FILE", help="results.jsonl of another device: ratios to its errors are judged")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes [default: 1]")
+    parser.add_argument("-o", "--output", default="check-ops", metavar="DIR", help="folder of the results; a run that ended early goes on [default: check-ops]")
+
+
+def _invariant(parser: _Parser) -> None:
+    parser.description = (
+        "Runs the calls of a dump again, one row alone, in another order and with other numbers of threads, and names the first whose rows are\n"
+        "not the same to the bit. DUMP needs data (task tensor); `probe invariant -- python run.py` records step 0 of a program first."
+    )
+    parser.epilog = "Exit codes: 0 rows depend on nothing but themselves, 1 they do, 2 failed or misused."
 
 
 def recording(path: str) -> Any:
@@ -276,3 +266,12 @@ def _device(name: str) -> None:
         torch.ones(1, device=name)
     except Exception as error:
         raise Misused(f"--device {name}: {(str(error).splitlines() or [''])[0]}") from None
+
+
+#: What each command adds to its parser, and what runs it.
+_COMMANDS: dict[str, tuple[Callable[[_Parser], None], Callable[[argparse.Namespace], int]]] = {
+    "replay": (_replay, _run_replay),
+    "verify": (_verify, _run_verify),
+    "check-ops": (_check_ops, _run_check_ops),
+    "invariant": (_invariant, _run_invariant),
+}
