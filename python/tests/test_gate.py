@@ -137,6 +137,8 @@ def test_a_gate_narrows_down_to_the_op(tmp_path: Path, monkeypatch: pytest.Monke
     same = subprocess.run([sys.executable, "-m", "probe", "narrow", *both, "--format", "json"], capture_output=True, text=True, check=False)
     assert code == 1, said
     assert "__mul__" in said and "modules: " in said and "tensors of 0: " in said, said
+    # The factor is another, and the product is right on both sides.
+    assert "Tensor.__mul__.0.forward: replayed in float64, both sides are as right as rounding allows" in said, said
     # One document and nothing else: the programs that were run print to standard error, if at all.
     agreed = same.stdout
     document = json.loads(agreed)
@@ -174,6 +176,7 @@ def test_a_failed_gate_runs_both_sides_again_and_names_the_op(tmp_path: Path, mo
     assert code == 1 and report["state"] == "regression" and report["moved_by"] == "commit", said
     culprits = report["culprits"]
     assert culprits[0]["name"] == "Tensor.__mul__.0.forward" and culprits[0]["source"].endswith("head.py:12"), said
+    assert "Tensor.__mul__.0.forward: replayed in float64, both sides are as right as rounding allows" in report["narrowed"], said
     assert culprits[1]["name"] == "loss" and (tmp_path / "out/narrow/ops_candidate").is_dir()
     assert "__mul__" in (tmp_path / "out/gate.sarif").read_text() and "__mul__" in (tmp_path / "out/junit.xml").read_text()
 

@@ -99,6 +99,17 @@ impl Replayed {
         Ok(Self { parts })
     }
 
+    /// Returns what replaying an op showed, in words; `None` if it was not replayed.
+    pub fn said(&self, step: u64, rank: u32, op: &str) -> Option<&str> {
+        Some(&self.of_part(step, rank)?.outcome(op)?.text)
+    }
+
+    /// Returns true if an op was replayed and a side of it is wrong.
+    pub fn convicts(&self, step: u64, rank: u32, op: &str) -> bool {
+        let outcome = self.of_part(step, rank).and_then(|part| part.outcome(op));
+        outcome.is_some_and(|outcome| !outcome.is_right())
+    }
+
     /// Returns what was replayed of a part; `None` if nothing was.
     pub(super) fn of_part(&self, step: u64, rank: u32) -> Option<OfPart<'_>> {
         self.parts.get(&(step, rank)).map(OfPart)

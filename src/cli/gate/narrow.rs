@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use clap::Args;
 
+use crate::cli::confirm;
 use crate::cli::narrow::{Place, Rerun, Trusted};
 use crate::files::map::FileAccess;
 use crate::gate::policy::{Effect, Mode};
@@ -18,7 +19,7 @@ const FOLDER: &str = "narrow";
 #[derive(Debug, Args)]
 pub(super) struct NarrowOptions {
     /// If the gate fails, run again and record only the ops of the first bad module, to name the op. With --baseline-cmd, also tell
-    /// whether the commit or the environment moved the numbers.
+    /// whether the commit or the environment moved the numbers, and replay the calls of the op, where the Python package finds torch.
     #[arg(long, requires = "candidate_cmd")]
     narrow: bool,
 
@@ -104,17 +105,19 @@ fn attempt(
     let rerun = Rerun::new(baseline, candidate, ranks.as_deref(), dumps, quiet);
     // Checking if the base commit gives different numbers requires the whole step.
     let drifted = outcome.state == State::Drift && options.baseline_cmd.is_some();
+    // What is replayed needs the data of both sides.
+    let replays = options.baseline_cmd.is_some() && confirm::is_possible();
     let trail = match value.and_then(place) {
-        Some(place) if drifted => rerun.narrow(&place.steps, false)?,
-        Some(place) => rerun.narrow_in(place)?,
-        None => rerun.narrow(&steps(options, outcome), false)?,
+        Some(place) if drifted => rerun.narrow(&place.steps, replays)?,
+        Some(place) => rerun.narrow_in(place, replays)?,
+        None => rerun.narrow(&steps(options, outcome), replays)?,
     };
     drop(rerun);
     let answer = trail.answer();
     let finding = answer.summary.first_divergence.as_ref();
     outcome.narrow(finding, finding.map_or(0, |finding| finding.followers), trail.lines());
     if options.baseline_cmd.is_some() && outcome.mode == Mode::Golden {
-        if finding.is_some() {
+        if trail.differs() {
             outcome.settle(MovedBy::Commit, on_drift);
         } else if drifted || trail.equal() {
             outcome.settle(MovedBy::Environment, on_drift);

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use super::Trusted;
 use super::rerun::{Detail, Place, Rerun, Stage, Trail};
-use crate::judge::{Rules, Summary};
+use crate::judge::{Replayed, Rules, Summary};
 
 /// Each op on the baseline's values.
 const ALONE: Detail = Detail { name: "alone", level: "mix", task: "tensor" };
@@ -26,11 +26,11 @@ impl Rerun<'_> {
                 vec!["--inject".into(), baseline.clone().into(), "--replace".into(), what.into()];
             more.extend(at.iter().flat_map(|name| [OsString::from("--at"), name.into()]));
             let candidate = self.record(detail, &place, "candidate", self.candidate, &more)?;
-            let summary = self.compared(&place, &baseline, &candidate, Rules::default())?;
             let dumps = [baseline.clone(), candidate];
-            Ok(Stage { name: detail.name, place: place.clone(), dumps, summary, equal: false, inside: true })
+            let summary = self.compared(&place, dumps.each_ref(), Rules::default(), Replayed::default())?;
+            Ok(Stage::new(detail, place.clone(), dumps, summary))
         };
-        let alone = injected(ALONE, "inputs,gradients", &[])?;
+        let alone = self.confirmed(injected(ALONE, "inputs,gradients", &[])?)?;
         let faults = at_fault(&alone.summary);
         if faults.is_empty() {
             return Ok(self.remarked(

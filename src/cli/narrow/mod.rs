@@ -1,5 +1,6 @@
 //! `probe narrow`.
 
+mod confirmed;
 mod inject;
 mod rerun;
 
@@ -18,7 +19,8 @@ use crate::report::text::{TextOptions, answer, render};
 /// Find the op where two runs diverge while recording little: first modules, then the ops of the first bad module, then the tensors of the op.
 ///
 /// Each command is run once for each of these three steps, under `probe capture`; once more if the ops of the bad module agree, to record what is
-/// outside it. A baseline that is a dump is not run again.
+/// outside it. A baseline that is a dump is not run again. Where the Python package finds torch, the calls of the last step are replayed in
+/// float64: a suspect that is right is dropped, and a call that is wrong is named.
 ///
 /// Exit codes: 0 the runs agree, 1 they diverge, 2 failed or misused, 3 something could not be compared.
 #[derive(Debug, Args)]

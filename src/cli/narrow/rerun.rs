@@ -12,7 +12,7 @@ use crate::cli::compare::pool;
 use crate::cli::progress::Line;
 use crate::compare::{CompareOptions, CompareRequest, Quiet, compare};
 use crate::dump::OpName;
-use crate::judge::{Finding, Rules, Summary};
+use crate::judge::{Finding, Replayed, Rules, Summary};
 use crate::measure::Metric;
 use crate::report::text::answer;
 
@@ -78,9 +78,21 @@ pub(in crate::cli) struct Stage {
     pub(in crate::cli) equal: bool,
     /// True if the fault arises in the inspected place rather than being passed in.
     pub(super) inside: bool,
+    /// True if the op at fault is the first with other bits, however small the difference.
+    pub(super) by_bits: bool,
+    /// True if replay had the last word: the answer stands even if it names nothing.
+    pub(super) settled: bool,
+    /// Outcome of replaying the calls; `None` if they were not to be replayed, or nothing is to be said.
+    pub(super) said: Option<String>,
 }
 
 impl Stage {
+    /// A comparison that the usual rules judged.
+    pub(super) fn new(detail: Detail, place: Place, dumps: [PathBuf; 2], summary: Summary) -> Self {
+        let (equal, by_bits, settled) = (false, false, false);
+        Self { name: detail.name, place, dumps, summary, equal, inside: true, by_bits, settled, said: None }
+    }
+
     pub(super) fn found(&self) -> bool {
         self.summary.first_divergence.is_some()
     }
@@ -103,17 +115,22 @@ impl Trail {
         std::iter::once(&self.first).chain(&self.finer)
     }
 
-    /// Returns the finest comparison that found a fault; the first if none did, or if what follows is only remarked on.
+    /// Returns the finest comparison that found a fault or was confirmed; the first if there is none, or if what follows is only remarked on.
     pub(in crate::cli) fn answer(&self) -> &Stage {
         if !self.remarks.is_empty() {
             return &self.first;
         }
-        self.stages().rev().find(|stage| stage.found()).unwrap_or(&self.first)
+        self.stages().rev().find(|stage| stage.found() || stage.settled).unwrap_or(&self.first)
     }
 
     /// Returns true if everything recorded of a whole step is bit-identical on both sides.
     pub(in crate::cli) fn equal(&self) -> bool {
         self.stages().any(|stage| stage.equal && stage.place.module.is_none())
+    }
+
+    /// Returns true if a comparison found a fault, though replay may have cleared it since.
+    pub(in crate::cli) fn differs(&self) -> bool {
+        self.stages().any(Stage::found)
     }
 
     /// Describes the way, one line per comparison.
@@ -129,12 +146,16 @@ impl Trail {
             format!("{}{inside}: {found}", stage.name)
         };
         let mut lines: Vec<String> = self.stages().map(line).collect();
+        lines.extend(self.stages().filter_map(|stage| stage.said.clone()));
         if self.changes {
             lines.push("the baseline, run twice, gives different bits; differences the size of rounding were ignored".into());
         }
         lines.extend(self.remarks.iter().cloned());
         let last = self.finer.last();
-        if self.remarks.is_empty() && self.first.found() && last.is_some_and(|last| !last.found()) {
+        if self.remarks.is_empty()
+            && self.first.found()
+            && last.is_some_and(|last| !last.found() && !last.settled)
+        {
             lines.push(
                 "the finer comparison agrees; the previous answer stands. This can be a non-deterministic result".into(),
             );
@@ -177,7 +198,7 @@ impl<'a> Rerun<'a> {
         }
     }
 
-    /// Inspects modules, then the ops of the first bad one; with `tensors` also the tensors of the bad op.
+    /// Inspects modules, then the ops of the first bad one; with `tensors` also the tensors of the bad op, whose calls are replayed.
     pub(in crate::cli) fn narrow(&self, steps: &str, tensors: bool) -> anyhow::Result<Trail> {
         self.expect(if tensors { 3 } else { 2 });
         let modules = self.stage(MODULES, Place { steps: steps.to_owned(), module: None })?;
@@ -185,24 +206,35 @@ impl<'a> Rerun<'a> {
             return Ok(self.trail(modules, Vec::new()));
         };
         let mut finer = self.ops(Place::of_finding(first))?;
-        let op = finer.last().and_then(|stage| Some((stage, stage.summary.first_divergence.as_ref()?)));
-        if let Some((stage, op)) = op.filter(|_| tensors) {
-            let mut place = Place::of_finding(op);
-            place.module = match self.baseline {
-                Trusted::Command(_) => place.module.or_else(|| stage.place.module.clone()),
-                Trusted::Dump(_) => None,
-            };
-            finer.push(self.stage(TENSORS, place)?);
+        if tensors {
+            finer.extend(self.tensors(finer.last())?);
         }
         Ok(self.trail(modules, finer))
     }
 
-    /// Inspects the ops of a module known to be bad.
-    pub(in crate::cli) fn narrow_in(&self, place: Place) -> anyhow::Result<Trail> {
-        self.expect(1);
-        let mut stages = self.ops(place)?.into_iter();
+    /// Inspects the ops of a module known to be bad; with `tensors` as in [`narrow`](Self::narrow).
+    pub(in crate::cli) fn narrow_in(&self, place: Place, tensors: bool) -> anyhow::Result<Trail> {
+        self.expect(if tensors { 2 } else { 1 });
+        let mut stages = self.ops(place)?;
+        if tensors {
+            stages.extend(self.tensors(stages.last())?);
+        }
+        let mut stages = stages.into_iter();
         let first = stages.next().context("no stage was run")?;
         Ok(self.trail(first, stages.collect()))
+    }
+
+    /// Inspects the tensors of the op that a comparison found, and replays its calls; `None` if it found none.
+    fn tensors(&self, found: Option<&Stage>) -> anyhow::Result<Option<Stage>> {
+        let op = found.and_then(|stage| Some((stage, stage.summary.first_divergence.as_ref()?)));
+        let Some((stage, op)) = op else { return Ok(None) };
+        let mut place = Place::of_finding(op);
+        place.module = match self.baseline {
+            Trusted::Command(_) => place.module.or_else(|| stage.place.module.clone()),
+            Trusted::Dump(_) => None,
+        };
+        let stage = self.stage(TENSORS, place)?;
+        self.confirmed(stage).map(Some)
     }
 
     fn trail(&self, first: Stage, finer: Vec<Stage>) -> Trail {
@@ -252,25 +284,28 @@ impl<'a> Rerun<'a> {
             Trusted::Dump(dump) => dump.to_path_buf(),
         };
         let candidate = self.record(detail, &place, "candidate", self.candidate, &[])?;
-        let mut summary = self.compared(&place, &baseline, &candidate, Rules::default())?;
-        let (mut equal, mut inside) = (false, true);
+        let dumps = [baseline, candidate];
+        let summary = self.compared(&place, dumps.each_ref(), Rules::default(), Replayed::default())?;
+        let mut stage = Stage::new(detail, place, dumps, summary);
         // Two runs on one machine are bit-identical, unless the program itself varies: the first op that turns equal bits into different ones is
         // the change, however small.
         if let Trusted::Command(command) = self.baseline {
-            let exact = self.compared(&place, &baseline, &candidate, exact()?)?;
-            let (usual, first) = (summary.first_divergence.as_ref(), exact.first_divergence.as_ref());
-            equal = first.is_none();
+            let exact = self.exactly(&stage.place, stage.dumps.each_ref())?;
+            let (usual, first) = (stage.summary.first_divergence.as_ref(), exact.first_divergence.as_ref());
+            stage.equal = first.is_none();
             let same = usual.zip(first).is_some_and(|(usual, first)| usual.op == first.op);
-            inside = same && first.is_some_and(|first| is_made(&first.slot));
+            let made = first.is_some_and(|first| is_made(&first.slot));
+            stage.inside = same && made;
             if !same
                 && first.is_some_and(|first| usual.is_none_or(|usual| explains(first, usual)))
-                && self.repeats(detail, &place, command, &baseline)?
+                && self.repeats(detail, &stage.place, command, &stage.dumps[0])?
             {
-                inside = first.is_some_and(|first| is_made(&first.slot));
-                summary = exact;
+                stage.inside = made;
+                stage.by_bits = true;
+                stage.summary = exact;
             }
         }
-        Ok(Stage { name: detail.name, place, dumps: [baseline, candidate], summary, equal, inside })
+        Ok(stage)
     }
 
     /// Returns true if a rerun of the baseline gives the same bits.
@@ -281,18 +316,26 @@ impl<'a> Rerun<'a> {
         let (begun, most) = self.runs.get();
         self.runs.set((begun, most + 1));
         let again = self.record(detail, place, "baseline_again", command, &[])?;
-        let repeats = self.compared(place, before, &again, exact()?)?.first_divergence.is_none();
+        let repeats = self.exactly(place, [before, &again])?.first_divergence.is_none();
         self.repeats.set(Some(repeats));
         Ok(repeats)
     }
 
+    /// Compares two dumps, and requires bit-identical values.
+    fn exactly(&self, place: &Place, sides: [&(impl AsRef<Path> + ?Sized); 2]) -> anyhow::Result<Summary> {
+        let exact = Rules::parse("[[rule]]\npattern = \"*\"\nexact = true\n").map_err(anyhow::Error::msg)?;
+        self.compared(place, sides, exact, Replayed::default())
+    }
+
+    /// Compares two dumps: baseline and candidate.
     pub(super) fn compared(
         &self,
         place: &Place,
-        baseline: &Path,
-        candidate: &Path,
+        sides: [&(impl AsRef<Path> + ?Sized); 2],
         rules: Rules,
+        replayed: Replayed,
     ) -> anyhow::Result<Summary> {
+        let [baseline, candidate] = sides.map(AsRef::as_ref);
         let given = matches!(self.baseline, Trusted::Dump(_));
         let options = CompareOptions {
             request: CompareRequest {
@@ -303,9 +346,15 @@ impl<'a> Rerun<'a> {
                 ..CompareRequest::default()
             },
             rules,
+            replayed,
             ..CompareOptions::default()
         };
         Ok(pool(None)?.install(|| compare(baseline, candidate, &options, &Quiet, &mut |_| Ok(())))?)
+    }
+
+    /// Shows what is being done.
+    pub(super) fn say(&self, text: &str) {
+        self.line.say(text);
     }
 
     /// Runs a user command under `probe capture`, with `more` options. Its output is shown only if it fails.
@@ -320,7 +369,7 @@ impl<'a> Rerun<'a> {
         let (begun, most) = self.runs.get();
         self.runs.set((begun + 1, most));
         let inside = place.module.as_deref().map_or_else(String::new, |module| format!(" of {module}"));
-        self.line.say(&format!(
+        self.say(&format!(
             "run {} of at most {most}: {}{inside}, step {}, {side}",
             begun + 1,
             detail.name,
@@ -365,11 +414,6 @@ fn explains(first: &Finding, usual: &Finding) -> bool {
 /// Returns true if a slot is produced by its op.
 fn is_made(slot: &str) -> bool {
     !["input", "kwarg", "parameter"].iter().any(|side| slot.starts_with(side))
-}
-
-/// Returns rules that require bit-identical values.
-fn exact() -> anyhow::Result<Rules> {
-    Rules::parse("[[rule]]\npattern = \"*\"\nexact = true\n").map_err(anyhow::Error::msg)
 }
 
 /// Returns this very command: the program itself, or the interpreter with the package.
