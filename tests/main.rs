@@ -30,6 +30,7 @@ mod rollout;
 mod shards;
 mod stores;
 mod support;
+mod suspects;
 mod under_noise;
 mod unmeasured;
 mod verdicts;

@@ -159,8 +159,10 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
         let place = stage.copies().place(&folder);
         let extent = if args.full { Extent::Full } else { Extent::Selection };
         in_new_folder(&place, || {
-            let mut reports =
-                ReportSet::create(&place, args.format.as_deref().unwrap_or(&Format::USUAL), extent)?;
+            let mut reports = match args.format.as_deref() {
+                None => ReportSet::create(&place, &Format::USUAL, extent)?.with_suspects(&place),
+                Some(formats) => ReportSet::create(&place, formats, extent)?,
+            };
             let (summary, written) = pool.install(|| -> anyhow::Result<_> {
                 let summary = compared(&mut |part| reports.part(part));
                 stage.sound()?;

@@ -30,6 +30,7 @@ pub mod rollout;
 pub mod rows;
 mod set;
 mod stored;
+mod suspects;
 pub mod text;
 pub mod visible;
 pub mod weights;

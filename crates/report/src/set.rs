@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use super::ReportWriter;
 use super::compared::{JunitReport, MarkdownReport};
 use super::json::JsonReport;
+use super::suspects::Suspects;
 use super::text::TextReport;
 use super::{StoredError, StoredRun};
 use probe_compare::PartReport;
@@ -115,6 +116,8 @@ pub struct UnknownFormat(pub String);
 /// The writers of one comparison.
 pub struct ReportSet {
     writers: Vec<Box<dyn ReportWriter>>,
+    /// The ops to record again, and the folder of their list.
+    suspects: Option<(Suspects, PathBuf)>,
 }
 
 impl fmt::Debug for ReportSet {
@@ -135,7 +138,14 @@ impl ReportSet {
         wanted.dedup();
         let create = |format: Format| format.create(folder, extent);
         let writers = wanted.into_iter().map(create).collect::<Result<_, _>>()?;
-        Ok(Self { writers })
+        Ok(Self { writers, suspects: None })
+    }
+
+    /// Adds the list of the ops at fault, with which `probe capture` records them again, to the reports in `folder`. It appears only if there are any.
+    #[must_use]
+    pub fn with_suspects(mut self, folder: &Path) -> Self {
+        self.suspects = Some((Suspects::default(), folder.to_path_buf()));
+        self
     }
 
     /// Adds the rows of one part to every report. Writers run in parallel.
@@ -143,6 +153,9 @@ impl ReportSet {
     /// # Errors
     /// The first [`ReportError`] of any writer.
     pub fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError> {
+        if let Some((suspects, _)) = &mut self.suspects {
+            suspects.part(part);
+        }
         self.writers.par_iter_mut().with_max_len(1).try_for_each(|writer| writer.part(part))
     }
 
@@ -173,6 +186,8 @@ impl ReportSet {
     pub fn finish(self, summary: &Summary) -> Result<Vec<PathBuf>, ReportError> {
         let writers = self.writers.into_par_iter().with_max_len(1);
         let drafts = writers.map(|writer| writer.finish(summary)).collect::<Result<Vec<Draft>, _>>()?;
-        drafts.into_iter().map(Draft::place).collect()
+        let suspects =
+            self.suspects.map(|(suspects, folder)| suspects.draft(&folder, summary)).transpose()?;
+        drafts.into_iter().chain(suspects.flatten()).map(Draft::place).collect()
     }
 }

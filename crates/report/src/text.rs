@@ -12,6 +12,7 @@ use super::lines::Lines;
 use super::number::{self, counted, element, thousands};
 pub use super::paint::Colour;
 use super::paint::{Paint, Style};
+use super::suspects::SUSPECTS;
 use super::visible::{shorten, visible};
 use super::{ReportWriter, command, fault};
 use probe_compare::PartReport;
@@ -119,7 +120,7 @@ pub fn render(summary: &Summary, options: &TextOptions) -> String {
     lines.words(rest);
     lines.end();
     if let Some(first) = &summary.first_divergence {
-        divergence(&mut lines, summary, first);
+        divergence(&mut lines, summary, first, options);
     }
     lines.end();
     run(&mut lines, "baseline", &summary.baseline);
@@ -145,7 +146,7 @@ pub fn render(summary: &Summary, options: &TextOptions) -> String {
 }
 
 /// Adds the details of the first divergence.
-fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding) {
+fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding, options: &TextOptions) {
     for (label, place) in [("module", fault::module(first)), ("source", first.source.as_deref())] {
         if let Some(place) = place {
             lines.begin(label, INDENT);
@@ -173,6 +174,16 @@ fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding) {
         lines.begin("", INDENT);
         lines.whole(Style::Plain, &format!("  {against}"));
         lines.end();
+    }
+    if first.basis != Some(Basis::Data)
+        && let Some(list) = options.written.iter().find(|path| path.ends_with(SUSPECTS))
+    {
+        let list = command::typed(&visible(&list.display().to_string()));
+        labelled(
+            lines,
+            "next",
+            &format!("probe capture --config {list} -o DUMP -- ... records its data, on both sides"),
+        );
     }
     match first.basis {
         Some(Basis::Statistics) => {
