@@ -176,6 +176,12 @@ class Recorder:
         self, mode: Any, func: Any, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs a dispatcher op for the mode and records it. Raises what the op raises, and nothing else."""
+    def open_op(self, func: Any) -> Call | None:
+        """Opens the record of a dispatcher op that a handler in Python runs, without its arguments."""
+    def read_op(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Adds the arguments of such an op."""
+    def close_op(self, call: Call, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Adds the result of such an op and files its record."""
     def before_api(
         self, name: str, operator: str | None, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Call | None:

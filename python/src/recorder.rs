@@ -279,21 +279,50 @@ impl Recorder {
         }
         let kwargs = kwargs.unwrap_or_else(|| PyDict::new(py));
         let on = mode.getattr(intern!(py, "on")).and_then(|on| on.is_truthy()).unwrap_or(false);
-        let Some((mut call, info)) = on.then(|| self.before_op(func, args, &kwargs)).flatten() else {
+        let Some((mut call, info)) = on.then(|| self.before_op(func, Some((args, &kwargs)))).flatten() else {
             return func.call(args, Some(&kwargs));
         };
         let result = info.runs.bind(py).call(args, Some(&kwargs));
         match &result {
-            Ok(result) => {
-                if info.collective {
-                    self.guarded(py, || self.questions.wait.bind(py).call1((result,)).map(Some));
-                }
-                let written = info.writes.arguments(args, &kwargs);
-                self.completed(py, &mut call, &written, result);
-            }
+            Ok(result) => self.finish_op(py, &mut call, &info, args, &kwargs, result),
             Err(error) => self.broken_off(py, &mut call, Some(error.value(py).as_any())),
         }
         result
+    }
+
+    /// Opens the record of a dispatcher op about to run, without its arguments, for a handler in Python, which replaces them. None if it is not
+    /// to be recorded.
+    fn open_op(&self, func: &Bound<'_, PyAny>) -> Option<Call> {
+        self.before_op(func, None).map(|(call, _)| call)
+    }
+
+    /// Adds the arguments of such an op.
+    fn read_op(
+        &self,
+        py: Python<'_>,
+        call: &Bound<'_, Call>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+    ) {
+        self.guarded(py, || {
+            self.read(&mut *call.try_borrow_mut()?, args, kwargs);
+            Ok(None::<()>)
+        });
+    }
+
+    /// Adds the result of such an op and files its record.
+    fn close_op(
+        &self,
+        py: Python<'_>,
+        call: &Bound<'_, Call>,
+        func: &Bound<'_, PyAny>,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        result: &Bound<'_, PyAny>,
+    ) {
+        if let (Ok(mut call), Ok(info)) = (call.try_borrow_mut(), self.op_info(func)) {
+            self.finish_op(py, &mut call, &info, args, kwargs, result);
+        }
     }
 
     /// Opens the record of a torch function or method about to run: `name` is its name when called, `operator` its

@@ -1,7 +1,7 @@
 """Gives ops the values that another run recorded, in place of their own: each op then shows its own error alone.
 
     inputs     what a call reads
-    gradients  the gradients that arrive at its results
+    gradients  the gradients that arrive at its results; at level op, what the ops of the backward pass read
     results    what it returns, as if it were without fault
 
 Gradients flow through a replaced value as if it were the program's own. This changes the run, and is never done unless
@@ -10,7 +10,7 @@ requested. What does not fit is an error in the program, before the call runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,13 +32,14 @@ class Injection:
         """Raises SettingsError if the dump cannot be read, or at a level at which nothing can be replaced."""
         if settings.inject is None:
             raise SettingsError("inject_at: belongs to inject, which names the dump that values come from")
-        if settings.level not in ("module", "api", "mix"):
-            raise SettingsError(f"inject: at level {settings.level!r} nothing can be replaced; use level 'api', 'mix' or 'module'")
+        if settings.level == "save":
+            raise SettingsError("inject: at level 'save' nothing can be replaced; use level 'module', 'mix', 'api' or 'op'")
         try:
             self._dump = Recording(settings.inject)
         except ValueError as error:
             raise SettingsError(f"inject: {error}") from None
         self._at, self._what, self._rank = settings.inject_at, settings.replace, rank
+        self._below_autograd = settings.level == "op"
         self._part: Part | None = None
         #: Values replaced so far, and calls that the dump does not have.
         self.replaced = 0
@@ -57,7 +58,7 @@ class Injection:
 
     def wants(self, name: str, scope: str | None) -> bool:
         """Returns true if values of this call are replaced."""
-        if self._part is None or ".backward" in name:
+        if self._part is None or (".backward" in name and not self._below_autograd):
             return False
         names = names_of(name, (path_of(scope) or "") if scope else "")
         if self._at and not any(pattern.matches(names) for pattern in self._at):
@@ -69,7 +70,7 @@ class Injection:
 
     def inputs(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], written: frozenset[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns the arguments for a call. Those that it writes to, at or below the paths `written`, keep their memory and get the values."""
-        if "inputs" not in self._what:
+        if ("gradients" if ".backward" in name else "inputs") not in self._what:
             return args, kwargs
         given = self._recorded(name, ("input", "kwarg"))
 
@@ -78,9 +79,10 @@ class Injection:
 
         return _mapped(args, "input", replace), _mapped(kwargs, "kwarg", replace)
 
-    def results(self, name: str, result: Any, given: Any) -> Any:
-        """Returns the result of a call, replaced where requested; `given` are its arguments, whose memory a result may be."""
-        if "gradients" in self._what:
+    def results(self, name: str, result: Any, given: Any, written: Sequence[Any] = ()) -> Any:
+        """Returns the result of a call, replaced where requested; `given` are its arguments, whose memory a result may be, and `written` those
+        that hold the results of an op that returns none."""
+        if "gradients" in self._what and not self._below_autograd:
             self._watch(name, result)
         if "results" not in self._what:
             return result
@@ -90,6 +92,9 @@ class Injection:
         def replace(path: str, tensor: torch.Tensor) -> torch.Tensor:
             return self._replaced(name, path, tensor, made, keeps=tensor.data_ptr() in memory)
 
+        if result is None:
+            _mapped(tuple(written), "output", replace)
+            return None
         return _mapped(result, "output", replace) if isinstance(result, (tuple, list, dict)) else _mapped((result,), "output", replace)[0]
 
     def _watch(self, name: str, result: Any) -> None:
@@ -131,7 +136,7 @@ class Injection:
                 return tensor
             own = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device) if 0 not in tensor.stride() else torch.empty_like(tensor)
             own.copy_(value)
-        if not tensor.requires_grad:
+        if not tensor.requires_grad or self._below_autograd:
             return own
         if not torch.is_grad_enabled():
             return own.requires_grad_()

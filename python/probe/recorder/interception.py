@@ -12,7 +12,7 @@ import torch
 from probe.private.modes import pushed, remove, set_aside, settle_flags
 from probe.recorder.collectives import CollectiveMode
 from probe.recorder.integrity import Integrity, IntegrityMode
-from probe.recorder.modes import ApiMode, OpMode
+from probe.recorder.modes import ApiMode, InjectedOpMode, OpMode
 
 if TYPE_CHECKING:
     from probe._core import Recorder
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from probe.recorder.inject import Injection
     from probe.recorder.modules import Modules
 
-_Mode = ApiMode | OpMode | CollectiveMode | IntegrityMode
+_Mode = ApiMode | OpMode | InjectedOpMode | CollectiveMode | IntegrityMode
 
 
 class Interception:
@@ -56,7 +56,7 @@ class Interception:
             if torch.distributed.is_available() and torch.distributed.is_initialized():
                 modes.append(CollectiveMode(self._core))
         elif self._level == "op":
-            modes.append(OpMode(self._core))
+            modes.append(OpMode(self._core) if self._injection is None else InjectedOpMode(self._core, self._injection))
         for mode in modes:
             mode.__enter__()
             self._modes.add(mode)

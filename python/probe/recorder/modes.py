@@ -17,10 +17,10 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from probe.private.dispatcher import OPERATORS
+from probe.private.dispatcher import OPERATORS, schema_of
 from probe.private.modes import SEED, handles, remove, without_overrides
 from probe.private.tensors import memory_of
-from probe.recorder.naming import BACKWARD, Operator, api_names, late_name, operator
+from probe.recorder.naming import BACKWARD, Operator, api_names, describe_op, late_name, operator
 
 if TYPE_CHECKING:
     from probe._core import Recorder
@@ -40,6 +40,51 @@ class OpMode(TorchDispatchMode):
         self.on = True
         # Torch calls this attribute with the op, and insists on a method of the mode.
         self.__torch_dispatch__ = MethodType(core.run_op, self)  # type: ignore[method-assign]
+
+
+class InjectedOpMode(TorchDispatchMode):
+    """Records as `OpMode` does, with values of another run in place of the ops' own. Views are left alone: they compute nothing, and what is
+    written to them must reach the program's memory. So are tensors of classes with a handler of their own."""
+
+    def __init__(self, core: Recorder, injection: Injection) -> None:
+        super().__init__()
+        #: See `OpMode`.
+        self.on = True
+        self._core = core
+        self._injection = injection
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        writes = _replaceable(func)
+        if writes is None or not self.on or types:
+            return self._core.run_op(self, func, types, args, kwargs)
+        call = self._core.open_op(func)
+        if call is None:
+            return func(*args, **kwargs)
+        injected = self._injection.wants(call.name, call.scope)
+        try:
+            if injected:
+                written = frozenset(f"input.{place}" if place < len(args) else f"kwarg.{name}" for place, name in writes)
+                args, kwargs = self._injection.inputs(call.name, args, kwargs, written)
+            self._core.read_op(call, args, kwargs)
+            result = func(*args, **kwargs)
+        except BaseException as error:
+            self._core.raised(call, error)
+            raise
+        if injected:
+            given = [args[place] if place < len(args) else kwargs.get(name) for place, name in writes]
+            result = self._injection.results(call.name, result, (args, kwargs), given)
+        self._core.close_op(call, func, args, kwargs, result)
+        return result
+
+
+@functools.cache
+def _replaceable(func: Any) -> list[tuple[int, str]] | None:
+    """Returns the positions and names of the arguments that an op writes to; None for one whose values are not replaced: a view, and what is
+    not recorded."""
+    name, writes, _, collective = describe_op(func)
+    views = any(each.alias_info is not None and not each.alias_info.is_write for each in schema_of(func).returns)
+    return None if not name or views or collective else writes
 
 
 class ApiMode(TorchFunctionMode):

@@ -37,12 +37,12 @@ impl Recorder {
         None
     }
 
-    /// Opens the record of a dispatcher op about to run. None if it is not to be recorded.
+    /// Opens the record of a dispatcher op about to run, with these arguments; without them, they are added later. None if it is not to be
+    /// recorded.
     pub(super) fn before_op(
         &self,
         func: &Bound<'_, PyAny>,
-        args: &Bound<'_, PyTuple>,
-        kwargs: &Bound<'_, PyDict>,
+        given: Option<(&Bound<'_, PyTuple>, &Bound<'_, PyDict>)>,
     ) -> Option<(Call, Arc<OpInfo>)> {
         let py = func.py();
         self.guarded(py, || {
@@ -84,14 +84,38 @@ impl Recorder {
             }
             let mut call = self.call(py, name, scope.as_deref(), self.stack(py, place), recomputed);
             call.remembered = false;
-            // Leaves room for the results.
-            call.record.slots.reserve(args.len() + kwargs.len() + 1);
-            if self.options.inputs {
-                self.arguments(&mut call, args, kwargs, true);
+            if let Some((args, kwargs)) = given {
+                self.read(&mut call, args, kwargs);
             }
             call.announce();
             Ok(Some((call, info)))
         })
+    }
+
+    /// Adds the arguments of a dispatcher op.
+    pub(super) fn read(&self, call: &mut Call, args: &Bound<'_, PyTuple>, kwargs: &Bound<'_, PyDict>) {
+        // Leaves room for the results.
+        call.record.slots.reserve(args.len() + kwargs.len() + 1);
+        if self.options.inputs {
+            self.arguments(call, args, kwargs, true);
+        }
+    }
+
+    /// Adds the result of a dispatcher op and files its record.
+    pub(super) fn finish_op(
+        &self,
+        py: Python<'_>,
+        call: &mut Call,
+        info: &OpInfo,
+        args: &Bound<'_, PyTuple>,
+        kwargs: &Bound<'_, PyDict>,
+        result: &Bound<'_, PyAny>,
+    ) {
+        if info.collective {
+            self.guarded(py, || self.questions.wait.bind(py).call1((result,)).map(Some));
+        }
+        let written = info.writes.arguments(args, kwargs);
+        self.completed(py, call, &written, result);
     }
 
     /// Adds a call's result and files its record; `written` are the arguments it is known to have written to.

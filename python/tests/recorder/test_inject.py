@@ -37,11 +37,11 @@ def work(scale: float) -> Any:
     return both
 
 
-@pytest.mark.parametrize("kind", ["conv", "transformer"])
-def test_a_run_with_its_own_values_is_bit_identical(tmp_path: Path, kind: str) -> None:
-    plain = train(kind, lambda model: probe.Capture(tmp_path / "dump", model, task="tensor"))
+@pytest.mark.parametrize(("kind", "level"), [("conv", "mix"), ("transformer", "mix"), ("conv", "op"), ("transformer", "op")])
+def test_a_run_with_its_own_values_is_bit_identical(tmp_path: Path, kind: str, level: str) -> None:
+    plain = train(kind, lambda model: probe.Capture(tmp_path / "dump", model, task="tensor", level=level))
     every = ("inputs", "gradients", "results")
-    seen = train(kind, lambda model: probe.Capture(tmp_path / "again", model, inject=tmp_path / "dump", replace=every))
+    seen = train(kind, lambda model: probe.Capture(tmp_path / "again", model, inject=tmp_path / "dump", replace=every, level=level))
     assert_same(plain, seen)
     assert sorted(Dump(tmp_path / "again", 1).names) == sorted(Dump(tmp_path / "dump", 1).names)
 
@@ -68,6 +68,18 @@ def test_gradients_and_results_are_replaced_on_request(tmp_path: Path) -> None:
     assert torch.equal(dump["Functional.gelu.0.forward"]["output.0"].data, base["Functional.gelu.0.forward"]["output.0"].data)
 
 
+def test_ops_of_the_dispatcher_read_what_was_recorded(tmp_path: Path) -> None:
+    base, off = (run(tmp_path, name, work(scale), level="op") for name, scale in (("base", 1.0), ("off", 2.0)))
+    names = ["torch.ops.aten.gelu", "torch.ops.aten.gelu_backward"]
+    dump = run(tmp_path, "dump", work(2.0), level="op", inject=tmp_path / "base", inject_at=names, replace=["inputs", "gradients"])
+    for op, slots in (("Aten.gelu.0.forward", ("input.0", "output.0")), ("Aten.gelu_backward.0.backward", ("input.0", "input.1", "output.0"))):
+        for slot in slots:
+            assert torch.equal(dump[op][slot].data, base[op][slot].data), (op, slot)
+    assert torch.equal(dump["Aten.mm.0.forward"]["output.0"].data, off["Aten.mm.0.forward"]["output.0"].data)
+    dump = run(tmp_path, "results", work(2.0), level="op", inject=tmp_path / "base", inject_at="torch.ops.aten.mm", replace="results")
+    assert torch.equal(dump["Aten.gelu.0.forward"]["input.0"].data, base["Aten.gelu.0.forward"]["input.0"].data)
+
+
 @pytest.mark.parametrize("level", ["module", "mix"])
 def test_modules_read_what_was_recorded(tmp_path: Path, level: str) -> None:
     torch.manual_seed(0)
@@ -85,7 +97,8 @@ def test_modules_read_what_was_recorded(tmp_path: Path, level: str) -> None:
     assert [op.name for op in dump.ops] == [op.name for op in base.ops]
 
 
-def test_what_is_written_in_place_keeps_its_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("level", "name"), [("mix", "torch.Tensor.add_"), ("op", "torch.ops.aten.add_")])
+def test_what_is_written_in_place_keeps_its_memory(tmp_path: Path, level: str, name: str) -> None:
     def inplace(start: float) -> Any:
         def act() -> None:
             counts = torch.full((4,), start)
@@ -95,9 +108,10 @@ def test_what_is_written_in_place_keeps_its_memory(tmp_path: Path) -> None:
 
         return act
 
-    run(tmp_path, "base", inplace(1.0))
-    dump = run(tmp_path, "dump", inplace(5.0), inject=tmp_path / "base", inject_at="torch.Tensor.add_")
-    assert dump["Torch.neg.0.forward"]["output.0"].data.tolist() == [-2.0] * 4
+    run(tmp_path, "base", inplace(1.0), level=level)
+    dump = run(tmp_path, "dump", inplace(5.0), inject=tmp_path / "base", inject_at=name, level=level)
+    neg = "Torch.neg.0.forward" if level == "mix" else "Aten.neg.0.forward"
+    assert dump[neg]["output.0"].data.tolist() == [-2.0] * 4
 
 
 @pytest.mark.parametrize(
@@ -124,7 +138,7 @@ def test_data_that_was_not_recorded_is_an_error(tmp_path: Path) -> None:
     [
         ({"inject_at": "x"}, "inject_at: belongs to inject"),
         ({"inject": "nowhere"}, "nowhere: "),
-        ({"inject": "x", "level": "op"}, "inject: at level 'op' nothing can be replaced"),
+        ({"inject": "x", "level": "save"}, "inject: at level 'save' nothing can be replaced"),
         ({"inject": "x", "replace": "weights"}, "replace: 'weights' is unknown"),
     ],
 )
