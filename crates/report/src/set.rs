@@ -122,7 +122,10 @@ pub struct ReportSet {
 
 impl fmt::Debug for ReportSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ReportSet").field("writers", &self.writers.len()).finish()
+        f.debug_struct("ReportSet")
+            .field("writers", &self.writers.len())
+            .field("suspects", &self.suspects)
+            .finish()
     }
 }
 

@@ -184,7 +184,7 @@ fn pattern(op: &Op) -> Option<String> {
 fn bytes(op: &Op) -> u64 {
     let tensors = op.slots.iter().filter_map(|slot| slot.value.tensor());
     let sizes = tensors.map(|tensor| {
-        let size = tensor.dtype.known().map_or(8, |dtype| dtype.size());
+        let size = tensor.dtype.known().map_or(8, probe_dump::DType::size);
         tensor.len().saturating_mul(size as u64)
     });
     sizes.fold(0, u64::saturating_add)
