@@ -1,6 +1,6 @@
 //! Confirms the finest comparison: where its calls have their data, they are replayed in float64.
 
-use super::rerun::{Rerun, Stage};
+use super::rerun::{DecidedBy, Rerun, Stage};
 use crate::cli::confirm::Scope;
 use crate::judge::{Finding, Replayed, Rules};
 
@@ -27,11 +27,11 @@ impl Rerun<'_> {
         let summary =
             self.compared(&stage.place, [baseline, candidate], Rules::default(), replayed.clone())?;
         // The first op with other bits is the change, right or wrong; only a call that is wrong tells more.
-        if !stage.by_bits
+        if stage.decided != DecidedBy::Bits
             || summary.first_divergence.as_ref().is_some_and(|first| is_convicted(&replayed, first))
         {
             stage.summary = summary;
-            stage.settled = true;
+            stage.decided = DecidedBy::Replay;
         }
         Ok(stage)
     }

@@ -63,6 +63,17 @@ const MODULES: Detail = Detail { name: "modules", level: "module", task: "sketch
 const OPS: Detail = Detail { name: "ops", level: "mix", task: "sketch" };
 const TENSORS: Detail = Detail { name: "tensors", level: "mix", task: "tensor" };
 
+/// What decides which op is at fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum DecidedBy {
+    /// The usual rules.
+    Rules,
+    /// Bits: it is the first op with others, however small the difference.
+    Bits,
+    /// Replay: the answer stands even if it names nothing.
+    Replay,
+}
+
 /// One comparison on the way.
 #[derive(Debug)]
 pub(in crate::cli) struct Stage {
@@ -78,10 +89,8 @@ pub(in crate::cli) struct Stage {
     pub(in crate::cli) equal: bool,
     /// True if the fault arises in the inspected place rather than being passed in.
     pub(super) inside: bool,
-    /// True if the op at fault is the first with other bits, however small the difference.
-    pub(super) by_bits: bool,
-    /// True if replay had the last word: the answer stands even if it names nothing.
-    pub(super) settled: bool,
+    /// What decided.
+    pub(super) decided: DecidedBy,
     /// Outcome of replaying the calls; `None` if they were not to be replayed, or nothing is to be said.
     pub(super) said: Option<String>,
 }
@@ -89,8 +98,8 @@ pub(in crate::cli) struct Stage {
 impl Stage {
     /// A comparison that the usual rules judged.
     pub(super) fn new(detail: Detail, place: Place, dumps: [PathBuf; 2], summary: Summary) -> Self {
-        let (equal, by_bits, settled) = (false, false, false);
-        Self { name: detail.name, place, dumps, summary, equal, inside: true, by_bits, settled, said: None }
+        let decided = DecidedBy::Rules;
+        Self { name: detail.name, place, dumps, summary, equal: false, inside: true, decided, said: None }
     }
 
     pub(super) fn found(&self) -> bool {
@@ -120,7 +129,10 @@ impl Trail {
         if !self.remarks.is_empty() {
             return &self.first;
         }
-        self.stages().rev().find(|stage| stage.found() || stage.settled).unwrap_or(&self.first)
+        self.stages()
+            .rev()
+            .find(|stage| stage.found() || stage.decided == DecidedBy::Replay)
+            .unwrap_or(&self.first)
     }
 
     /// Returns true if everything recorded of a whole step is bit-identical on both sides.
@@ -154,7 +166,7 @@ impl Trail {
         let last = self.finer.last();
         if self.remarks.is_empty()
             && self.first.found()
-            && last.is_some_and(|last| !last.found() && !last.settled)
+            && last.is_some_and(|last| !last.found() && last.decided != DecidedBy::Replay)
         {
             lines.push(
                 "the finer comparison agrees; the previous answer stands. This can be a non-deterministic result".into(),
@@ -301,7 +313,7 @@ impl<'a> Rerun<'a> {
                 && self.repeats(detail, &stage.place, command, &stage.dumps[0])?
             {
                 stage.inside = made;
-                stage.by_bits = true;
+                stage.decided = DecidedBy::Bits;
                 stage.summary = exact;
             }
         }
