@@ -11,6 +11,7 @@ use probe::measure::{self, Crew};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
+use pyo3::types::PyModule;
 
 use crate::cache::{Cache, Entry, Layout, Measured, sample};
 use crate::cuda::{Kernel, Spec, index_of};
@@ -71,16 +72,17 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
+    /// `torch` reads the tensors of the module `of`.
     pub(crate) fn new(
-        py: Python<'_>,
         torch: Torch,
+        of: &Bound<'_, PyModule>,
         (content, as_on_device): (Content, bool),
         crew: Crew,
         parts: Py<PyAny>,
         device: Py<PyAny>,
         narrow: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let free_weak = py.import("torch")?.getattr("UntypedStorage")?.getattr("_free_weak_ref")?.unbind();
+        let free_weak = of.getattr("UntypedStorage")?.getattr("_free_weak_ref")?.unbind();
         Ok(Self {
             torch,
             content,

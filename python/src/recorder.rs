@@ -22,7 +22,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyDict, PyModule, PyTuple};
 
 use crate::call::{Call, OpInfo};
 use crate::compiled::CompiledNodes;
@@ -105,7 +105,8 @@ fn lock<'a, T>(py: Python<'_>, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
 
 #[pymethods]
 impl Recorder {
-    /// Creates the dump folder. `options` and `manifest` are JSON; `hooks` is a dict of the functions to call.
+    /// Creates the dump folder. `options` and `manifest` are JSON; `hooks` is a dict of the functions to call, and of the
+    /// module of the tensors (`arrays`) if they are not torch's.
     #[new]
     fn new(
         py: Python<'_>,
@@ -138,10 +139,17 @@ impl Recorder {
             }
         });
         let frames = Frames::new(are_quick_ways_taken(py));
+        let (torch, of) = match hooks.get_item("arrays")? {
+            Some(arrays) => {
+                let arrays = arrays.cast_into::<PyModule>()?;
+                (Torch::of(&arrays)?, arrays)
+            }
+            None => (Torch::new(py)?, py.import("torch")?),
+        };
         Ok(Self {
             meter: Meter::new(
-                py,
-                Torch::new(py)?,
+                torch,
+                &of,
                 (options.content(), options.as_on_device),
                 crew,
                 hook("parts")?,

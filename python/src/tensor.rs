@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use probe::dump::DType;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyString, PyTuple, PyType};
+use pyo3::types::{IntoPyDict, PyModule, PyString, PyTuple, PyType};
 
 use crate::private::{Inside, Interior, Layout, Shim, are_quick_ways_taken};
 
@@ -267,21 +267,29 @@ impl Quick {
 }
 
 impl Torch {
+    /// Reads torch's own tensors, the quick way if there is one.
     pub(crate) fn new(py: Python<'_>) -> PyResult<Self> {
-        let torch = py.import("torch")?;
+        let mut found = Self::of(&py.import("torch")?)?;
+        found.quick = Quick::new(py).filter(|quick| found.agrees(py, quick).unwrap_or(false));
+        Ok(found)
+    }
+
+    /// Reads the tensors of a module that has torch's classes and element types under their names, by their
+    /// attributes: `probe.mindspore.arrays`, where torch may be absent.
+    pub(crate) fn of(torch: &Bound<'_, PyModule>) -> PyResult<Self> {
         let class =
             |name: &str| -> PyResult<Py<PyType>> { Ok(torch.getattr(name)?.cast_into::<PyType>()?.unbind()) };
         let dtype_class = class("dtype")?;
         let mut dtypes = HashMap::new();
         for (_, value) in torch.dict().iter() {
-            if value.is_instance(dtype_class.bind(py))? {
+            if value.is_instance(dtype_class.bind(torch.py()))? {
                 let name = value.str()?.to_string();
                 let known = DType::parse(&name);
                 dtypes.insert(value.as_ptr() as usize, (name, known));
             }
         }
         let parameter = torch.getattr("nn")?.getattr("Parameter")?.cast_into::<PyType>()?.unbind();
-        let mut found = Self {
+        Ok(Self {
             tensor: class("Tensor")?,
             parameter,
             dtypes,
@@ -290,9 +298,7 @@ impl Torch {
             dtype_class,
             device_class: class("device")?,
             size_class: class("Size")?,
-        };
-        found.quick = Quick::new(py).filter(|quick| found.agrees(py, quick).unwrap_or(false));
-        Ok(found)
+        })
     }
 
     /// Returns true if both ways to read a tensor agree on one that is laid out unusually.
