@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -23,8 +23,51 @@ from probe.patterns import plain_path
 from probe.settings import STEP_ON
 
 
+class Torch:
+    """Answers what the counting asks of a framework, for torch."""
+
+    #: The class of modules, for messages.
+    module_name = "nn.Module"
+
+    @staticmethod
+    def optimizer_steps(after: Callable[[Any], None]) -> Any:
+        """Calls `after(optimizer)` after every optimizer step, until `remove` of the returned handle is called."""
+        from probe import optimizers
+
+        return optimizers.listen(after=after)
+
+    @staticmethod
+    def module_calls(began: Callable[[Any], None]) -> module_calls.Handle:
+        """Calls `began(module)` before every module call, until `remove` of the returned handle is called."""
+        return module_calls.listen(began)
+
+    @staticmethod
+    def parts(module: Any) -> Iterable[tuple[str, Any]]:
+        """Returns a module and those inside it, with their paths."""
+        found: Iterable[tuple[str, Any]] = module.named_modules()
+        return found
+
+    @staticmethod
+    def has_parameters(module: Any) -> bool:
+        """Returns true if the module, or one inside it, has parameters."""
+        return next(iter(module.parameters()), None) is not None
+
+    @staticmethod
+    def is_module(value: Any) -> bool:
+        """Returns true for a module."""
+        return isinstance(value, sys.modules["torch"].nn.Module)
+
+    @staticmethod
+    def trains(module: Any) -> bool:
+        """Returns true if a call of the module now is part of a training."""
+        return bool(module.training and sys.modules["torch"].is_grad_enabled())
+
+
 class Iterations:
     """Counts the iterations of one program. Raises nothing if the functions passed in do not."""
+
+    #: The framework of the program.
+    framework: type[Torch] = Torch
 
     def __init__(self, step_on: str, ended: Callable[[], None], recount: Callable[[int], None]) -> None:
         """`ended()` is called at the end of each iteration. `recount(count)` is called once, when the program itself
@@ -43,11 +86,11 @@ class Iterations:
     def listen(self) -> None:
         """Starts counting."""
         if self.step_on == "optimizer":
-            self._source = _Optimizers(self._guess)
+            self._source = _Optimizers(self._guess, self.framework)
         elif self.step_on == "model":
-            self._source = _Modules(self._guess)
+            self._source = _Modules(self._guess, self.framework)
         elif self.step_on != "program":
-            self._source = _Named(self.step_on, self._guess)
+            self._source = _Named(self.step_on, self._guess, self.framework)
 
     def remove(self) -> None:
         """Stops counting, except for the program's own marks."""
@@ -99,7 +142,7 @@ class Iterations:
         if self.step_on == "model":
             return "no module with parameters was called a second time"
         return (
-            "no torch optimizer stepped, so everything is iteration 0; count calls of the model with step_on 'model' "
+            "no optimizer stepped, so everything is iteration 0; count calls of the model with step_on 'model' "
             "(--step-on model), or call probe.step() in the program"
         )
 
@@ -112,14 +155,12 @@ class Iterations:
 class _Optimizers:
     """Optimizer steps; if there are several optimizers, the first one to step leads."""
 
-    def __init__(self, ended: Callable[[], None]) -> None:
-        from probe import optimizers
-
+    def __init__(self, ended: Callable[[], None], framework: type[Torch]) -> None:
         self._ended = ended
         self._leader: weakref.ref[Any] | None = None
         #: True if other optimizers have stepped since the leader's first step.
         self.others = False
-        self._steps = optimizers.listen(after=self._stepped)
+        self._steps = framework.optimizer_steps(self._stepped)
 
     def remove(self) -> None:
         self._steps.remove()
@@ -137,12 +178,13 @@ class _Optimizers:
 class _Modules:
     """Calls of the model: the first called module with parameters, or a module around it that is called later."""
 
-    def __init__(self, ended: Callable[[], None]) -> None:
+    def __init__(self, ended: Callable[[], None], framework: type[Torch]) -> None:
         self._ended = ended
+        self._framework = framework
         self._leader: weakref.ref[Any] | None = None
         #: Modules that are not the model.
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._calls = module_calls.listen(self._called)
+        self._calls = framework.module_calls(self._called)
 
     def remove(self) -> None:
         self._calls.remove()
@@ -156,24 +198,24 @@ class _Modules:
                 # Replaces a model that is gone.
                 self._ended()
             self._leader = weakref.ref(module)
-            self._others.update(part for part in module.modules() if part is not module)
+            self._others.update(part for _, part in self._framework.parts(module) if part is not module)
         else:
             self._others.add(module)
 
-    @staticmethod
-    def _leads(module: Any, leader: Any) -> bool:
+    def _leads(self, module: Any, leader: Any) -> bool:
         if leader is None:
-            return next(iter(module.parameters()), None) is not None
+            return self._framework.has_parameters(module)
         # An encoder runs before the model itself is called, as in `generate`.
-        return any(part is leader for part in module.modules())
+        return any(part is leader for _, part in self._framework.parts(module))
 
 
 class _Named:
     """Calls of a function, method or module named by the user."""
 
-    def __init__(self, name: str, ended: Callable[[], None]) -> None:
+    def __init__(self, name: str, ended: Callable[[], None], framework: type[Torch]) -> None:
         self._name = name
         self._ended = ended
+        self._framework = framework
         self._patches = Patches()
         #: True while a call of the function is under way whose beginning was not seen.
         self._under_way = False
@@ -183,7 +225,7 @@ class _Named:
         self._seen: set[str] = set()
         self._calls: module_calls.Handle | None = None
         if not self._find():
-            self._calls = module_calls.listen(self._called)
+            self._calls = framework.module_calls(self._called)
 
     def remove(self) -> None:
         self._patches.undo()
@@ -203,7 +245,7 @@ class _Named:
 
     def _find(self) -> bool:
         """Wraps the function, if one of that name exists by now."""
-        found = _resolve(self._name)
+        found = _resolve(self._name, self._framework)
         if found is None:
             return False
         owner, attribute, value = found
@@ -242,7 +284,7 @@ class _Named:
         if named is None:
             if self._find():
                 return
-            for path, part in module.named_modules():
+            for path, part in self._framework.parts(module):
                 self._known.setdefault(part, self._is_named(path, part))
                 self._seen.update((plain_path(path), type(part).__name__))
             named = self._known[module]
@@ -257,7 +299,7 @@ class _Named:
         return self._name in (path, plain_path(path), kind.__name__, f"{kind.__module__}.{kind.__qualname__}")
 
 
-def _resolve(name: str) -> tuple[Any, str, Any] | None:
+def _resolve(name: str, framework: type[Torch]) -> tuple[Any, str, Any] | None:
     """Finds a function: its owner, its attribute name and the function itself. A name without a module refers to the
     program's file."""
     words = name.split(".")
@@ -267,13 +309,9 @@ def _resolve(name: str) -> tuple[Any, str, Any] | None:
         for word in rest[:-1]:
             owner = getattr(owner, word, None)
         value = getattr(owner, rest[-1], None)
-        if callable(value) and not isinstance(value, type) and not _is_module(value):
+        if callable(value) and not isinstance(value, type) and not framework.is_module(value):
             return owner, rest[-1], value
     return None
-
-
-def _is_module(value: Any) -> bool:
-    return isinstance(value, sys.modules["torch"].nn.Module)
 
 
 def _is_running(code: Any, frame: FrameType | None) -> bool:

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from probe import current, module_calls
+from probe import current
 from probe.control import Control
-from probe.iterations import Iterations
+from probe.iterations import Iterations, Torch
 from probe.messages import say, say_once, warn
 from probe.ranks import current_rank, is_child, is_rank_of_its_own, world_size
 from probe.settings import Settings, SettingsError, read_toml
@@ -77,7 +77,7 @@ class Order:
 class Launch:
     """One program's recording. `session` creates the recorder; it is called when recording begins, not before."""
 
-    def __init__(self, settings: Settings, session: Callable[[Settings], current.Recording]) -> None:
+    def __init__(self, settings: Settings, session: Callable[[Settings], current.Recording], counter: type[Iterations] = Iterations) -> None:
         #: Requests of iterations while the program runs, if they come from a file.
         self._control = Control(settings.control) if settings.control is not None else None
         self.settings = settings if self._control is None else replace(settings, steps=self._control.steps)
@@ -88,8 +88,8 @@ class Launch:
         self._session: current.Recording | None = None
         #: True if there ever was a session: it then reports the outcome itself.
         self._made = False
-        self._counted = Iterations(settings.step_on or "optimizer", self._iteration_ended, self._recount)
-        self._first_call: module_calls.Handle | None = None
+        self._counted = counter(settings.step_on or "optimizer", self._iteration_ended, self._recount)
+        self._first_call: Any = None
         self._begun = False
         self._dismissed = False
         #: True once the last requested step has ended.
@@ -97,9 +97,14 @@ class Launch:
         self._pid = os.getpid()
         self._closed = False
 
+    @property
+    def framework(self) -> type[Torch]:
+        """The framework whose calls are waited for."""
+        return self._counted.framework
+
     def install(self) -> None:
         """Wait for the first module call, count iterations, and finish when the interpreter ends."""
-        self._first_call = module_calls.listen(self._module_called)
+        self._first_call = self._counted.framework.module_calls(self._module_called)
         self._counted.listen()
         current.count_by(self._step)
         atexit.register(self.finish)
@@ -135,6 +140,9 @@ class Launch:
         if self._begun or self._dismissed or self._closed:
             return
         self._begun = True
+        for other in _launches:
+            if other is not self:
+                other._dismiss(None)
         if self._is_worker():
             self._dismiss(None)
             return
@@ -266,7 +274,7 @@ class Launch:
         if self._made or self._dismissed:
             return
         if self.iterations > self.settings.steps.first:
-            say("nothing was recorded: without a call of an nn.Module, recording begins at the end of iteration 0; choose later steps")
+            say(f"nothing was recorded: without a call of an {self.framework.module_name}, recording begins at the end of iteration 0; choose later steps")
         elif self.iterations:
             say(
                 f"nothing was recorded: the program ended after {self.iterations} iterations, counted from 0 "
@@ -274,49 +282,69 @@ class Launch:
             )
         elif _is_expected_to_record() and not _written_since_start(self.settings.output, "step*/*"):
             # A launcher of other processes calls no module; those that do have written by now.
-            say("nothing was recorded: no nn.Module was called and no optimizer stepped")
+            say_once(f"nothing was recorded: no {self.framework.module_name} was called and no optimizer stepped")
 
 
 def install() -> None:
     """Carry out the command's order in this process; do nothing without one."""
-    global _launch
-    if _launch is not None:
+    order, settings = _ordered()
+    if order is None or settings is None or any(launch.framework is Torch for launch in _launches):
         return
-    try:
-        order = Order.from_environment()
-        if order is None or order.runtime == "alone":
-            return
-        settings = order.settings()
-    except SettingsError as error:
-        warn(f"nothing is recorded: {error}")
-        return
-    _launch = Launch(settings, _session if order.runtime is None else _with_runtime(order.runtime == "only"))
-    _launch.install()
+    begin(Launch(settings, _session if order.runtime is None else _with_runtime(order.runtime == "only")))
     from probe.names import check_apis
 
     for warning in check_apis(settings):
         warn(warning)
 
 
-def hand_over(settings: Settings) -> tuple[Settings, current.Recording | None]:
+def _ordered() -> tuple[Order | None, Settings | None]:
+    """Returns the command's order in this process and its settings; None without one, or if it cannot be carried out."""
+    try:
+        order = Order.from_environment()
+        if order is None or order.runtime == "alone":
+            return None, None
+        return order, order.settings()
+    except SettingsError as error:
+        warn(f"nothing is recorded: {error}")
+        return None, None
+
+
+def ordered_settings() -> Settings | None:
+    """Returns the settings of the command's order in this process; None without one, or if it cannot be carried out."""
+    return _ordered()[1]
+
+
+def begin(launch: Launch) -> None:
+    """Waits for the first call of a module in a framework that the program has imported. Of several frameworks, the one
+    whose modules are called first is recorded."""
+    _launches.append(launch)
+    launch.install()
+
+
+def hand_over(settings: Settings, framework: type[Torch] = Torch) -> tuple[Settings, current.Recording | None]:
     """Lets a program that brings the older tool's calls decide what is recorded when, with `settings` from its file.
 
     Returns the settings, in which those that the command names win, and the command's recording if that has begun: then
     there is no other. Raises SettingsError.
     """
-    order = Order.from_environment() if _launch is not None else None
-    if _launch is None or order is None:
+    own = next((launch for launch in _launches if launch.framework is framework), None)
+    order = Order.from_environment() if own is not None else None
+    if own is None or order is None:
         return settings, None
-    begun = _launch.hand_over()
+    for launch in _launches:
+        if launch is not own:
+            launch._dismiss(None)
+    begun = own.hand_over()
     if begun is None:
         return order.over(settings), None
     say_once("the recording began before the program's own debugger was made: the settings of the command hold, not those of its file")
-    return _launch.settings, begun
+    return own.settings, begun
 
 
 def session(settings: Settings) -> current.Recording:
-    """Returns a new recording, of operators below Python too if the command asks for them."""
-    return _launch.recording(settings) if _launch is not None else _session(settings)
+    """Returns a new recording of torch, of operators below Python too if the command asks for them."""
+    torchs = next((launch for launch in _launches if launch.framework is Torch), None)
+    return torchs.recording(settings) if torchs is not None else _session(settings)
 
 
 def is_below_python() -> bool:
@@ -325,13 +353,13 @@ def is_below_python() -> bool:
     return order is not None and order.runtime in ("only", "beside")
 
 
-def torch_never_came() -> None:
-    """Runs at the end of the command's own process if it never imported torch: says so, unless its children
+def framework_never_came() -> None:
+    """Runs at the end of the command's own process if it never imported a framework: says so, unless its children
     recorded."""
     with _harmless("finish"):
         order = Order.from_environment()
         if order is not None and order.runtime != "alone" and not _written_since_start(order.settings().output, "step*/*"):
-            say("nothing was recorded: the program never imported torch")
+            say("nothing was recorded: the program never imported torch or mindspore")
 
 
 def check() -> str:
@@ -345,7 +373,8 @@ def check() -> str:
     return str(Path(__file__).resolve().parent / "_bootstrap")
 
 
-_launch: Launch | None = None
+#: The recordings that wait, one for each framework that the program has imported.
+_launches: list[Launch] = []
 
 
 def _session(settings: Settings) -> current.Recording:

@@ -8,7 +8,7 @@ from typing import Any
 def facts() -> dict[str, str]:
     """Returns names and values. Facts that cannot be determined are left out: recording goes on without them."""
     found: dict[str, str] = {}
-    for collect in (_packages, _machine, _flags, _groups):
+    for collect in (packages, _machine, _flags, _groups):
         try:
             found.update(collect())
         except Exception:  # noqa: BLE001  (a package with broken metadata is no reason to record nothing)
@@ -16,14 +16,14 @@ def facts() -> dict[str, str]:
     return found
 
 
-def _packages() -> dict[str, str]:
-    """Versions of the packages that affect numerics."""
+def packages(framework: str = "torch") -> dict[str, str]:
+    """Versions of the packages that affect numerics, without that of the framework."""
     from importlib import metadata
 
     from probe.config_check.packages import NUMERIC
 
     found = {}
-    for name in sorted(NUMERIC - {"torch"}):
+    for name in sorted(NUMERIC - {framework}):
         try:
             found[name.replace("-", "_")] = metadata.version(name)
         except metadata.PackageNotFoundError:

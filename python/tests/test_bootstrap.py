@@ -20,7 +20,7 @@ def place(tmp_path: Path) -> Path:
         "torch/__init__.py": "import torch.nn\nready = True",
         "torch/nn.py": "",
         "probe/__init__.py": "",
-        "probe/launch.py": "def install():\n    import torch\n    print('installed', torch.ready)\ndef torch_never_came():\n    print('never')",
+        "probe/launch.py": "def install():\n    import torch\n    print('installed', torch.ready)\ndef framework_never_came():\n    print('never')",
     }.items():
         path = tmp_path / "site" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def test_an_interpreter_without_torch_loads_nothing(place: Path) -> None:
 
 
 def test_without_an_order_it_stays_out(place: Path) -> None:
-    code = "import sys; print(any(type(finder).__name__ == '_WaitForTorch' for finder in sys.meta_path)); import torch"
+    code = "import sys; print(any(type(finder).__name__ == '_WaitForFramework' for finder in sys.meta_path)); import torch"
     assert run(code, place, capture=False)[1] == "False\n"
 
 
@@ -114,7 +114,7 @@ def test_only_the_program_itself_is_told_that_torch_never_came(place: Path) -> N
 
 def test_options_that_shut_out_the_recorder(place: Path) -> None:
     for option in ("-S", "-I", "-E"):
-        code = "import sys; print(any(type(finder).__name__ == '_WaitForTorch' for finder in sys.meta_path))"
+        code = "import sys; print(any(type(finder).__name__ == '_WaitForFramework' for finder in sys.meta_path))"
         assert run(code, place, options=(option,))[:2] == (0, "False\n"), option
 
 

@@ -1,14 +1,17 @@
 """Loaded by every Python interpreter below `probe capture` or `probe config-check --collect`, before the user's program.
 
-It waits for the program to import torch, and only then loads the package. An interpreter that never imports torch
-pays for this file and two more module finders. No failure of this file reaches the program.
+It waits for the program to import torch or mindspore, and only then loads the package. An interpreter that never imports either
+pays for this file and a few more module finders. No failure of this file reaches the program.
 """
 
 import os
 import sys
 
-# Environment variable of each request, and the module whose `install` carries it out.
-_ORDERS = {"PROBE_CAPTURE": "probe.launch", "PROBE_CONFIG_CHECK": "probe.config_check.collect"}
+# Frameworks; for each the environment variable of each request, and the module whose `install` carries it out.
+_ORDERS = {
+    "torch": {"PROBE_CAPTURE": "probe.launch", "PROBE_CONFIG_CHECK": "probe.config_check.collect"},
+    "mindspore": {"PROBE_CAPTURE": "probe.mindspore.launch"},
+}
 
 
 def _other_sitecustomize():
@@ -27,11 +30,14 @@ def _other_sitecustomize():
     spec.loader.exec_module(module)
 
 
-class _WaitForTorch:
-    """A finder that finds nothing, but sees when torch is imported."""
+class _WaitForFramework:
+    """A finder that finds nothing, but sees when a framework is imported."""
+
+    def __init__(self, name):
+        self._name = name
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch":
+        if name != self._name:
             return None
         try:
             sys.meta_path.remove(self)
@@ -42,7 +48,7 @@ class _WaitForTorch:
                 self._announce(spec.loader)
             return spec
         except Exception as error:
-            _say("torch is imported in an unknown way (%s: %s); nothing is recorded" % (type(error).__name__, error))
+            _say("%s is imported in an unknown way (%s: %s); nothing is recorded" % (name, type(error).__name__, error))
             return None
 
     def _announce(self, loader):
@@ -56,7 +62,7 @@ class _WaitForTorch:
                 # The program may catch this and try again.
                 sys.meta_path.insert(0, self)
                 raise
-            _torch_is_there()
+            _framework_is_there(self._name)
 
         loader.exec_module = exec_module
 
@@ -87,14 +93,14 @@ def _find(name, path, target):
     return None
 
 
-def _torch_is_there():
+def _framework_is_there(name):
     from importlib import import_module
 
-    for variable in _ORDERS:
+    for variable, carries_out in _ORDERS[name].items():
         if not os.environ.get(variable):
             continue
         try:
-            install = import_module(_ORDERS[variable]).install
+            install = import_module(carries_out).install
         except Exception as error:
             _say("nothing is recorded, because %s has no working package probe (%s); install it with: %s -m pip install probe-precision"
                  % (sys.executable, error, sys.executable))
@@ -112,28 +118,30 @@ def _say(text):
         pass
 
 
-def _torch_never_came():
+def _framework_never_came():
     # After Ctrl-C there is nothing to explain, and the code run by a late import would make the interpreter forget
     # that it was interrupted and exit with another code.
-    if "torch" not in sys.modules and getattr(sys, "last_type", None) is not KeyboardInterrupt:
+    if not any(name in sys.modules for name in _ORDERS) and getattr(sys, "last_type", None) is not KeyboardInterrupt:
         try:
-            from probe.launch import torch_never_came
+            from probe.launch import framework_never_came
         except Exception:
             return
-        torch_never_came()
+        framework_never_came()
 
 
 if os.environ.get("PROBE_CAPTURE"):
     sys.meta_path.insert(0, _AnswerOlderTool())
-if any(os.environ.get(variable) for variable in _ORDERS):
-    if "torch" in sys.modules:
-        _torch_is_there()
+for _name in _ORDERS:
+    if not any(os.environ.get(variable) for variable in _ORDERS[_name]):
+        continue
+    if _name in sys.modules:
+        _framework_is_there(_name)
     else:
-        sys.meta_path.insert(0, _WaitForTorch())
-        if os.environ.get("PROBE_CAPTURE_PID") == str(os.getpid()) and os.environ.get("PROBE_CAPTURE"):
-            import atexit
+        sys.meta_path.insert(0, _WaitForFramework(_name))
+if os.environ.get("PROBE_CAPTURE_PID") == str(os.getpid()) and os.environ.get("PROBE_CAPTURE"):
+    import atexit
 
-            atexit.register(_torch_never_came)
+    atexit.register(_framework_never_came)
 
 # Runs last, so that Python reports a failure in the user's file as it always does.
 _other_sitecustomize()

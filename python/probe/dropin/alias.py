@@ -23,6 +23,7 @@ _MODULES: dict[str, dict[str, str]] = {
     "msprobe": {},
     "msprobe.core": {},
     "msprobe.core.config_check": {"ConfigChecker": "probe.config_check"},
+    "msprobe.mindspore": {"PrecisionDebugger": "probe.mindspore", "seed_all": "probe.mindspore"},
     "msprobe.pytorch": {
         "ApiProfiler": "probe.dropin",
         "PrecisionDebugger": "probe.dropin",
@@ -34,7 +35,6 @@ _MODULES: dict[str, dict[str, str]] = {
 
 #: What cannot be had, and what to do instead.
 _ADVICE = {
-    "msprobe.mindspore": "probe records PyTorch; record MindSpore with the older tool itself, whose dumps 'probe compare' reads",
     "msprobe.pytorch.TrainerMon": "there is no monitor here; record with PrecisionDebugger, or import scalars with 'probe baseline'",
     "msprobe.pytorch.save": "use PrecisionDebugger.save",
 }
@@ -83,7 +83,7 @@ class _Finder(MetaPathFinder, Loader):
             return None
         if name not in _MODULES:
             raise ModuleNotFoundError(f"{name}: {_advice(name)}", name=name)
-        return ModuleSpec(name, self, origin="probe", is_package=name in ("msprobe", "msprobe.core", "msprobe.pytorch"))
+        return ModuleSpec(name, self, origin="probe", is_package=name in ("msprobe", "msprobe.core", "msprobe.mindspore", "msprobe.pytorch"))
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         """Returns an empty module."""

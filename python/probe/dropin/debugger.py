@@ -25,6 +25,8 @@ class PrecisionDebugger:
     #: The one of this process, which engines look up by this name.
     _instance: ClassVar[PrecisionDebugger | None] = None
     _recording: ClassVar[SharedRecording | None] = None
+    #: Creates the recording.
+    _shared_recording: ClassVar[type[SharedRecording]] = SharedRecording
     _module_dump: ClassVar[bool] = False
 
     def __init__(
@@ -47,7 +49,7 @@ class PrecisionDebugger:
             settings = read(config_path, **arguments)
         before = PrecisionDebugger._recording
         if before is None:
-            PrecisionDebugger._recording = SharedRecording(settings, None if config_path is None else switch(config_path))
+            PrecisionDebugger._recording = self._shared_recording(settings, None if config_path is None else switch(config_path))
             PrecisionDebugger._instance = self
         elif before.asked != settings:
             warn("a second PrecisionDebugger with different settings is ignored: there is one per process, the first")

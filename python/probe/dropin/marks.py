@@ -7,7 +7,6 @@ in what follows a call, so the first end of each kind is held back until the pro
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -77,10 +76,10 @@ class Marks(Iterations):
 
         def called(module: Any) -> None:
             # An evaluation behind the loop is no further iteration.
-            if not self.paused and (not needs_training or (module.training and sys.modules["torch"].is_grad_enabled())):
+            if not self.paused and (not needs_training or self.framework.trains(module)):
                 self.go_on()
 
-        self._next_call = module_calls.listen(called)
+        self._next_call = self.framework.module_calls(called)
 
     def _release(self) -> None:
         self._held = None

@@ -18,12 +18,17 @@ from probe.settings import Settings, SettingsError
 class SharedRecording:
     """Creates a session when it is first needed, from settings that are already checked."""
 
+    #: Decides where iterations end.
+    marks: type[Marks] = Marks
+    #: Creates a recording.
+    session = staticmethod(launch.session)
+
     def __init__(self, settings: Settings, switch: Switch | None = None) -> None:
         """With a `switch`, nothing is recorded while it is off. Raises SettingsError if the folder holds a dump of another run, or anything else."""
         #: Settings of the file, by which two of these are told apart.
         self.asked = settings
         #: Settings of the recording; below `probe capture`, what the command names wins over the file.
-        self.settings, self._session = launch.hand_over(settings)
+        self.settings, self._session = launch.hand_over(settings, self.marks.framework)
         if self._session is None:
             refuse_used(self.settings)
         self._switch = switch
@@ -45,7 +50,7 @@ class SharedRecording:
         session = self._made(rank)
         step_on = self.settings.step_on
         if session.iterations is None and not (self._marked and step_on is None):
-            session.count(step_on or "optimizer", Marks)
+            session.count(step_on or "optimizer", self.marks)
         if isinstance(session.iterations, Marks):
             session.iterations.paused = False
             session.iterations.go_on()
@@ -131,7 +136,7 @@ class SharedRecording:
     def _made(self, rank: int | None) -> current.Recording:
         if self._session is None:
             settings = self.settings if rank is None else self.settings.replaced(rank=rank)
-            self._session = launch.session(settings)
+            self._session = self.session(settings)
             if self._first_step:
                 self._session.set_step(self._first_step)
             current.begin(self._session)

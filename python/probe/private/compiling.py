@@ -20,7 +20,8 @@ def backend_of(callback: Any) -> str:
 
 def compiling() -> Callable[[], bool]:
     """Returns torch's function that is true only for a tracer, so that traced code is the same as without us."""
-    torch = sys.modules["torch"]
+    # Programs of another framework have none.
+    torch = sys.modules.get("torch")
     # Versions before 2.3 have it in another place.
     places = (getattr(torch, "compiler", None), getattr(torch, "_utils", None))
     return next((place.is_compiling for place in places if hasattr(place, "is_compiling")), bool)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dis
-import linecache
 import os
-from types import CodeType, FrameType
+from types import FrameType
 
 import probe
 import torch
+from probe.callsites import at_operator, is_foreign, text_of
 from probe.private.autograd import ENGINE
 
 #: Frames of files in these folders are not the user's.
@@ -19,9 +18,6 @@ _DETOURS = (
     os.path.dirname(os.path.abspath(__file__)) + os.sep,
     *(os.path.join(os.path.dirname(os.path.abspath(torch.__file__)), name) for name in ("_tensor.py", "overrides.py", "utils/_device.py")),
 )
-
-#: Instructions for operators, and the compound form that distinguishes operators from calls since Python 3.11.
-_OPERATORS = ("BINARY_", "INPLACE_", "COMPARE_OP", "UNARY_")
 
 
 def describe(frames: list[FrameType]) -> tuple[list[str], bool, bool]:
@@ -37,14 +33,7 @@ def describe(frames: list[FrameType]) -> tuple[list[str], bool, bool]:
         if not placed and not code.co_filename.startswith(_DETOURS):
             # Torch's own Python code uses operators as well, so this need not be a user frame.
             placed = True
-            operator = _at_operator(code, frame.f_lasti)
-        if code.co_filename.startswith(_FOREIGN) or code.co_filename.startswith("<frozen"):
-            continue
-        line = linecache.getline(code.co_filename, frame.f_lineno, frame.f_globals).strip()
-        texts.append(f"File {code.co_filename}, line {frame.f_lineno}, in {code.co_name}, \n {line}")
+            operator = at_operator(code, frame.f_lasti)
+        if not is_foreign(code, _FOREIGN):
+            texts.append(text_of(frame))
     return texts, operator, engine_only or not texts
-
-
-def _at_operator(code: CodeType, instruction: int) -> bool:
-    name = dis.opname[code.co_code[instruction]] if 0 <= instruction < len(code.co_code) else ""
-    return name.startswith(_OPERATORS) and name != "BINARY_SUBSCR"

@@ -131,7 +131,7 @@ def test_a_program_without_an_optimizer_is_told_how_to_count(tmp_path: Path) -> 
     program = "with torch.no_grad():\n    for number in range(3):\n        model(torch.ones(2, 4))\n"
     lines = said(tmp_path, program)
     assert lines[0].startswith("probe: recorded step 0, ")
-    assert lines[1].startswith("probe: no torch optimizer stepped, so everything is iteration 0; count calls of the model")
+    assert lines[1].startswith("probe: no optimizer stepped, so everything is iteration 0; count calls of the model")
     lines = said(tmp_path, program, "--steps", "2", output="late")
     assert len(lines) == 1 and "recording ended after 0 iterations" in lines[0] and "--step-on model" in lines[0]
     assert said(tmp_path, program, "--steps", "2", "--step-on", "model", output="model")[0].startswith("probe: recorded step 2, ")
