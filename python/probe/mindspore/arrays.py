@@ -83,7 +83,9 @@ class Tensor:
         #: A type that is not known has no size, and the core records it without numbers.
         self.dtype = _TYPES.get(str(tensor.dtype)) or dtype(str(tensor.dtype))
         self.shape = tuple(tensor.shape)
-        self.requires_grad = bool(getattr(tensor, "_requires_grad", False))
+        # Every tensor that a differentiated function is given counts as one that needs a gradient: of leaves only parameters do.
+        asked = tensor.requires_grad if isinstance(tensor, mindspore.Parameter) else not tensor._is_leaf and tensor._requires_grad
+        self.requires_grad = bool(asked) and str(self.dtype).lstrip("B").startswith(("Float", "Complex"))
 
     def stride(self) -> tuple[int, ...]:
         """Returns the distance between neighbours of each dimension, in elements."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import mindspore
-from mindspore.common.api import _pynative_executor as _executor
+from mindspore.graph.api import _pynative_executor as _executor
 
 #: Leaves have a number beyond all others.
 _NO_SEQUENCE = 1 << 62
