@@ -139,13 +139,8 @@ fn fold_backward(ops: &mut [Op], core: usize, parts: &Parts, passed: [Option<usi
     if let Some(own) = own {
         set(op, &own, passed_on);
     }
-    // Primitives list gradients from the last input to the first.
     if let Some(bias) = bias_gradient {
-        for (at, slot) in op.slots.iter_mut().filter(|slot| slot.side.is_result()).enumerate() {
-            slot.name = renamed(slot, format!("output.{}", at + 1));
-        }
-        let first = op.slots.len() - results;
-        op.slots.insert(first, Slot { name: renamed(&bias, "output.0".into()), ..bias });
+        op.slots.push(Slot { name: renamed(&bias, format!("output.{results}")), ..bias });
     }
 }
 

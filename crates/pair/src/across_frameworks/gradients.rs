@@ -1,7 +1,6 @@
 //! Gradients of functions, which the two frameworks list in different orders.
 //!
-//! MindSpore lists the gradient of every input, a primitive those of its last input first. PyTorch lists those of the
-//! last node of its graph.
+//! MindSpore lists the gradient of every input. PyTorch lists those of the last node of its graph.
 
 use std::collections::BTreeSet;
 
@@ -21,21 +20,6 @@ pub(super) fn without_composites(ops: &mut [Op]) -> BTreeSet<&'static str> {
         found.insert(name);
     }
     found
-}
-
-/// Gives the gradients of a primitive the order of its inputs.
-pub(super) fn in_order_of_inputs(op: &mut Op) {
-    if !is_backward(op) || !op.name.stem().starts_with("Primitive.") {
-        return;
-    }
-    let results = op.slots.iter().filter(|slot| slot.side.is_result()).count();
-    let first = op.slots.len() - results;
-    if let Some(gradients) = op.slots.get_mut(first..) {
-        gradients.reverse();
-        for (at, slot) in gradients.iter_mut().enumerate() {
-            slot.name = SlotName { path: format!("output.{at}").into(), side: slot.side }.into();
-        }
-    }
 }
 
 /// Gives the gradients of MindSpore's op the positions of those in PyTorch's op. Gradients that cannot be told apart are

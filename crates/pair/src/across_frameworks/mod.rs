@@ -10,6 +10,7 @@ mod table;
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::{Alignment, Mapping, Paired, align, pair_slots};
 use probe_dump::{
@@ -128,7 +129,6 @@ fn rename(ops: &mut [Op], torch: &[Op], mapping: &Mapping) -> HashMap<Box<str>, 
     let mut names: HashMap<Box<str>, Box<str>> = HashMap::new();
     let classes = classes(ops);
     for op in ops.iter_mut() {
-        gradients::in_order_of_inputs(op);
         let old = op.name.clone();
         let word = |phase| old.in_phase(phase);
         let renamed = match (old.kind(), old.phase()) {
@@ -211,8 +211,14 @@ fn as_called(stem: &str, known: &HashSet<&str>) -> String {
     others.into_iter().find(|name| known.contains(&**name)).unwrap_or_else(|| stem.to_owned())
 }
 
-/// Gives a slot PyTorch's name of the parameter, and a dtype PyTorch's text.
+/// Gives a slot PyTorch's name of the parameter, and a dtype PyTorch's text. In MindSpore every tensor that a
+/// differentiated function is given needs a gradient, and a cast parameter does not: that says nothing here.
 fn rename_slot(slot: &mut Slot) {
+    if let Value::Tensor(record) = &mut slot.value
+        && record.requires_grad.is_some()
+    {
+        Arc::make_mut(&mut Arc::make_mut(record).metadata).requires_grad = None;
+    }
     if let Some((side @ ("parameter" | "grad"), name)) = slot.path.split_once('.')
         && let Cow::Owned(name) = torch_parameter(name)
     {

@@ -16,7 +16,8 @@ pub(super) use layout::{MsprobeParts, find_parts, is_index_name};
 
 use super::{ReadError, tensor_file};
 use probe_dump::{
-    Dump, Framework, PartKey, PartReader, Rank, Repeated, TensorData, TensorRecord, TensorStore, Value,
+    Dump, Framework, Op, PartKey, PartReader, Phase, Rank, Repeated, SlotName, TensorData, TensorRecord,
+    TensorStore, Value,
 };
 use probe_files::late::{self, Wanted};
 use probe_files::limits;
@@ -105,6 +106,9 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
     let mut ops = index.ops;
     let mut repeated = Repeated::default();
     for op in &mut ops {
+        if framework == Framework::MindSpore {
+            gradients_in_order_of_inputs(op);
+        }
         for slot in &mut op.slots {
             slot.name = repeated.name(&slot.path, slot.side);
             if let Value::Tensor(record) = &mut slot.value {
@@ -150,6 +154,21 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
         notes,
         cut: false,
     })
+}
+
+/// Gives the gradients of a primitive the order of its inputs: msprobe lists those of the last input first.
+fn gradients_in_order_of_inputs(op: &mut Op) {
+    if op.name.phase() != Phase::Backward || !op.name.stem().starts_with("Primitive.") {
+        return;
+    }
+    let results = op.slots.iter().filter(|slot| slot.side.is_result()).count();
+    let first = op.slots.len() - results;
+    if let Some(gradients) = op.slots.get_mut(first..) {
+        gradients.reverse();
+        for (at, slot) in gradients.iter_mut().enumerate() {
+            slot.name = SlotName { path: format!("output.{at}").into(), side: slot.side }.into();
+        }
+    }
 }
 
 fn open_index(path: &Path, access: FileAccess) -> Result<map::PrivateBytes, ReadError> {
