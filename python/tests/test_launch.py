@@ -129,7 +129,7 @@ def test_a_program_of_which_nothing_is_recorded_says_why(launched: Launched, pro
 def test_a_program_without_torch_says_so_and_its_children_do_not(launched: Launched) -> None:
     done = launched("import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(5)'], check=True)", interpreter=sys.executable)
     assert (done.returncode, done.stdout) == (0, "5\n")
-    assert done.stderr == "probe: nothing was recorded: the program never imported torch\n"
+    assert done.stderr == "probe: nothing was recorded: the program never imported torch or mindspore\n"
 
 
 def test_ranks_are_those_of_the_launcher(launched: Launched, log: Any) -> None:
