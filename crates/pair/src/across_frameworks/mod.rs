@@ -105,10 +105,10 @@ impl<'a> CommonTerms<'a> {
         if torch.name.kind() != OpKind::Api {
             return;
         }
-        if torch.name.phase() == Phase::Backward {
-            return gradients::arrange(torch, mindspore);
-        }
         let own = self.own.get(mindspore.name.as_str()).map_or(mindspore.name.stem(), |own| own).to_owned();
+        if torch.name.phase() == Phase::Backward {
+            return gradients::arrange(torch, mindspore, &own);
+        }
         match self.given.function(&own) {
             Some(function) => arguments::as_mapped(mindspore, function),
             None => arguments::arrange(torch, mindspore, &own),
