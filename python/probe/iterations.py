@@ -62,6 +62,11 @@ class Torch:
         """Returns true if a call of the module now is part of a training."""
         return bool(module.training and sys.modules["torch"].is_grad_enabled())
 
+    @staticmethod
+    def has_explained() -> bool:
+        """Returns true if a line has said why calls of this framework are not recorded."""
+        return False
+
 
 class Iterations:
     """Counts the iterations of one program. Raises nothing if the functions passed in do not."""

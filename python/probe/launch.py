@@ -280,7 +280,7 @@ class Launch:
                 f"nothing was recorded: the program ended after {self.iterations} iterations, counted from 0 "
                 f"{self._counted.describe()}, and steps {self.settings.steps} were to be recorded"
             )
-        elif _is_expected_to_record() and not _written_since_start(self.settings.output, "step*/*"):
+        elif _is_expected_to_record() and not self.framework.has_explained() and not _written_since_start(self.settings.output, "step*/*"):
             # A launcher of other processes calls no module; those that do have written by now.
             say_once(f"nothing was recorded: no {self.framework.module_name} was called and no optimizer stepped")
 

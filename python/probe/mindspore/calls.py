@@ -40,6 +40,7 @@ class Handle:
 
 _waiting: list[Handle] = []
 _original = nn.Cell.__call__
+_passed_by = False
 
 
 def listen(
@@ -54,6 +55,11 @@ def listen(
     return handle
 
 
+def has_passed_by() -> bool:
+    """Returns true if a call was not recorded because it was in graph mode."""
+    return _passed_by
+
+
 def _restore() -> None:
     # Something else may have replaced it since, which is then not ours to remove.
     if nn.Cell.__call__ is _entry:
@@ -61,10 +67,12 @@ def _restore() -> None:
 
 
 def _entry(self: Any, *args: Any, **kwargs: Any) -> Any:
+    global _passed_by
     waiting = list(_waiting)
     if not waiting:
         return _original(self, *args, **kwargs)
     if not graph.is_eager():
+        _passed_by = True
         say_once(
             "graph mode is not recorded: run with mindspore.set_context(mode=mindspore.PYNATIVE_MODE), or let MindSpore dump "
             "(MINDSPORE_DUMP_CONFIG with common_dump_settings) and compare its folders of .npy files"

@@ -47,6 +47,11 @@ class MindSpore(Torch):
         """Returns true if a call of the cell now is part of a training."""
         return bool(module.training)
 
+    @staticmethod
+    def has_explained() -> bool:
+        """Returns true if a call in graph mode was passed by."""
+        return calls.has_passed_by()
+
 
 class CellIterations(Iterations):
     """Counts the iterations of a program of MindSpore."""

@@ -263,6 +263,8 @@ class Session:
 
     def _end(self) -> None:
         self._over = True
+        # Cells that outlive MindSpore's own modules fail as they are destroyed.
+        self._models.clear()
         if self._counts and self.iterations is not None:
             self._counts = False
             self.iterations.remove()
