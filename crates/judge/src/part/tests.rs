@@ -281,27 +281,21 @@ fn a_result_that_is_read_in_place_of_a_constant_is_named() {
 
 #[test]
 fn a_sum_of_runs_of_equal_terms_rounds_by_their_length() {
-    let (images, channels, places) = (6, 4, 100);
-    let each = Drawn::normal(3, &[images, channels]).map(f64::abs);
-    let terms = |alike: bool| Drawn {
-        shape: vec![images, channels, places],
-        values: match alike {
-            true => each.values.iter().flat_map(|&value| vec![value; places as usize]).collect(),
-            false => Drawn::normal(4, &[images, channels, places]).values,
-        },
-    };
+    const PLACES: usize = 100;
+    let each = Drawn::normal(3, &[6, 4]).map(f64::abs);
+    let values = each.values.iter().flat_map(|&value| [value; PLACES]).collect();
+    let runs = Drawn { shape: vec![6, 4, PLACES as u64], values };
     let judged = |gradient: &Drawn, error: f64| {
-        let mut bias = vec![0.0; channels as usize];
+        let mut bias = Drawn { shape: vec![4], values: vec![0.0; 4] };
         for (at, value) in gradient.values.iter().enumerate() {
-            bias[at / places as usize % channels as usize] += value;
+            bias.values[at / PLACES % 4] += value;
         }
-        let bias = Drawn { shape: vec![channels], values: bias };
         let mut part = Part::default();
         part.op("Functional.conv2d.0.backward").tensor("input.0", gradient, gradient);
         part.tensor("output.2", &bias, &bias.off(5, error)).judged("")
     };
     let units = 200.0 * f64::EPSILON / 2.0;
-    assert_eq!(named(&judged(&terms(true), units)), []);
-    assert_eq!(named(&judged(&terms(true), 1e-10)).len(), 1);
-    assert_eq!(named(&judged(&terms(false), units)).len(), 1, "terms that are no run");
+    assert_eq!(named(&judged(&runs, units)), []);
+    assert_eq!(named(&judged(&runs, 1e-10)).len(), 1);
+    assert_eq!(named(&judged(&Drawn::normal(4, &runs.shape), units)).len(), 1, "terms that are no run");
 }

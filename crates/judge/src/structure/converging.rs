@@ -69,7 +69,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         }
         let mut led = 0.0_f64;
         while let Some(position) = queue.pop_first() {
-            led = led.max(self.from_outside(position, &region));
+            led = led.max(self.error_from_outside(position, &region));
             let readers = self.readers(position);
             let accumulated = self.accumulated(position);
             let is_read = !readers.is_empty() || !accumulated.is_empty();
@@ -131,7 +131,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
     }
 
     /// Returns the largest error of what an op reads and the region did not make.
-    fn from_outside(&self, position: usize, region: &HashSet<usize>) -> f64 {
+    fn error_from_outside(&self, position: usize, region: &HashSet<usize>) -> f64 {
         let read = self.sides(position, false).into_iter();
         let makers = read.flat_map(|(side, op, slot)| self.makers(side, op, slot));
         let made = makers.filter(|maker| !region.contains(&maker.0));

@@ -62,6 +62,13 @@ fn errors_pass_as_calculus_says() {
     hold("Torch.asin.0.forward", &[x.map(|a| (a / 8.0).clamp(-0.9, 0.9))], |t| t[0].map(f64::asin), 3.0);
 }
 
+#[test]
+fn an_element_near_a_threshold_rounds_to_another_whole_number() {
+    let wide = Drawn::normal(7, &[200, 200]).map(|value| 20.0 * value);
+    hold("Torch.round.0.forward", std::slice::from_ref(&wide), |t| t[0].map(f64::round), 2.0);
+    hold("Torch.floor.0.forward", &[wide], |t| t[0].map(f64::floor), 2.0);
+}
+
 /// Stirling's series behind a shift of ten, to 1e-12.
 fn log_gamma(x: f64) -> f64 {
     let shift: f64 = (0..10).map(|step| (x + f64::from(step)).ln()).sum();
