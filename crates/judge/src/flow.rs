@@ -347,6 +347,19 @@ impl<'a> Flow<'a> {
         !self.modules_alone && (self.is_weight(place) || (self.trains && requires == Some(false)))
     }
 
+    /// Returns the fraction of zero elements on each side, if known.
+    pub(super) fn zero_shares(&self, (op, slot): Place) -> [Option<f64>; 2] {
+        if let Evidence::Data(kept) = self.evidence.at(op, slot) {
+            let (metrics, len) = (kept.metrics(), self.fact((op, slot)).len);
+            return [&metrics.baseline, &metrics.candidate].map(|side| Some(side.zeros as f64 / len));
+        }
+        let (b, c) = self.pair.slot_at(op, slot);
+        [b, c].map(|slot| {
+            let counts = slot?.value.tensor()?.counts.as_deref()?;
+            Some(counts.zeros as f64 / counts.elements as f64)
+        })
+    }
+
     /// Frees the tables of [`Values`]: what follows needs memory and no index.
     pub(super) fn forget_values(&mut self) {
         self.values = Values::of(self.pair);

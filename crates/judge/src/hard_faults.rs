@@ -306,15 +306,18 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         let multiplies =
             composite || matches!(node.traits.kind, Kind::Product | Kind::Recurrent | Kind::Attention);
         let least = Precision::of(dtype).filter(|_| multiplies).map_or(0.0, |precision| precision.product);
+        // A normalisation divides each row by a number of its own.
+        let row = self.flow.shape(place).last().map_or(1.0, |&size| size as f64);
+        let directions = if node.traits.kind == Kind::Normalisation { fact.len / row } else { fact.len };
         match self.flow.evidence.at(place.0, place.1) {
             // The reason of the value already says it.
             Evidence::Recorded(_) if fact.statistics_only => {
                 pattern::is_misplaced(fact, dtype, node.traits.kind).then(String::new)
             }
-            Evidence::Data(kept) => pattern::of_elements(&kept.metrics(), dtype, least),
+            Evidence::Data(kept) => pattern::of_elements(&kept.metrics(), dtype, least, directions),
             Evidence::Recorded(recorded) => {
                 let sketch = recorded.sketch.as_deref().filter(|sketch| sketch.is_resolved())?;
-                pattern::of_sketch(fact, sketch, dtype, least)
+                pattern::of_sketch(fact, sketch, dtype, least, directions)
             }
             Evidence::Unreadable(_) | Evidence::Nothing => None,
         }

@@ -1,5 +1,7 @@
 //! State that a step passes to the next, and the weighing of a step that has it.
 
+use std::collections::{HashMap, HashSet};
+
 use super::expected::{ExpectedErrors, GradientErrors, Walk};
 use super::family::{self, Learned};
 use super::flow::{Flow, Place};
@@ -89,6 +91,7 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
         .iter()
         .filter(|value| value.family.role == ValueKind::Arrival && is_weight(value.place))
         .collect();
+    let rewritten = rewritten_weights(flow, &weights);
     let differing = |value: &&&ExpectedError| !flow.fact(value.place).exact;
     let apart: Vec<Place> = weights.iter().filter(differing).map(|value| value.place).collect();
     let most = apart.len() as f64 > MAJORITY * weights.len() as f64;
@@ -103,7 +106,7 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
             return false;
         }
         if is_weight(value.place) {
-            return judges_weights;
+            return judges_weights && !rewritten.contains(&value.place);
         }
         // After the backward pass, functions outside all modules change weights and optimizer state.
         let mut around = flow.around(value.place.0);
@@ -115,6 +118,17 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
         flow.modules_alone || (begins && value.error > 0.0) || node.op.name.phase() == Phase::Forward
     });
     if judges_weights { Vec::new() } else { apart }
+}
+
+/// Returns the parameters that a module reads changed, after an earlier call in the same step read them otherwise: the
+/// program moved them in between.
+fn rewritten_weights(flow: &Flow<'_>, weights: &[&ExpectedError]) -> HashSet<Place> {
+    let mut first: HashMap<(&str, &str), Place> = HashMap::new();
+    let moved = weights.iter().map(|value| value.place).filter(|&place| {
+        let key = flow.nodes[place.0].op.name.module_path().zip(flow.slot(place).map(|slot| &*slot.path));
+        key.is_some_and(|key| *first.entry(key).or_insert(place) != place)
+    });
+    moved.collect()
 }
 
 /// Gives saved variables and the tensors of a collection fixed bounds by dtype: they follow from nothing that

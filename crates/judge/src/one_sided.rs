@@ -7,8 +7,8 @@ use probe_dump::{Number, Phase, Scalar, Slot, TensorRecord, Value};
 /// Returns true for a number or text that one side alone passes and that makes a difference: the other side does
 /// not pass it under another name (by position, or by keyword), and it is not the default of the function. One that
 /// comes with inputs of another size belongs to these (`enable_gqa`, for keys that the other side repeats). Where
-/// the default is not known, zeros, `False` and empty texts count as defaults, and so does what leaves all
-/// results equal to the bit. An option of a group of parameters is held against the first group of the other side.
+/// the default is not known, zeros, `False` and empty texts count as defaults. What leaves all results equal to the bit
+/// makes no difference. An option of a group of parameters is held against the first group of the other side.
 pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
     let (slot, other) = match flow.pair.slot_at(place.0, place.1) {
         (Some(slot), None) => (slot, flow.pair.op(&flow.pair.ops[place.0]).1),
@@ -41,10 +41,8 @@ pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
     if let Some(passed) = given().find(same) {
         return matches!(&passed.value, Value::Scalar(passed) if !is_equal(passed, value));
     }
-    match is_default(node.base, name, value) {
-        Some(is_default) => !is_default,
-        None => !is_nothing(value) && node.results().any(|slot| !flow.fact((place.0, slot)).exact),
-    }
+    let is_default = is_default(node.base, name, value).unwrap_or_else(|| is_nothing(value));
+    !is_default && node.results().any(|slot| !flow.fact((place.0, slot)).exact)
 }
 
 /// Returns the option that an argument of an optimizer sets for a group after the first: `lr` for `kwarg.1.lr`.

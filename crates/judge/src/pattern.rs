@@ -15,17 +15,17 @@ const FEW: f64 = 0.01;
 
 /// Detects a scale error common to all elements, or a few elements far off among many that are equal to the
 /// bit. `least` is the deviation of the scale from 1 that the precision of the op allows.
-pub(super) fn of_elements(m: &PairMetrics, dtype: DType, least: f64) -> Option<String> {
+pub(super) fn of_elements(m: &PairMetrics, dtype: DType, least: f64, directions: f64) -> Option<String> {
     let (tolerance, error) = (DTypeTolerance::of(dtype)?, m.rel_l2?);
     let count = m.both_finite as f64;
     let finite = m.baseline.non_finite() == 0 && m.candidate.non_finite() == 0;
     // The slope of candidate over baseline is `cosine |c| / |b|`; for errors without direction it deviates from 1 by about
-    // `rel_l2 / sqrt(n)`.
+    // `rel_l2 / sqrt(n)`, with n directions.
     let slope = m
         .cosine
         .filter(|_| finite && m.baseline.norm > 0.0)
         .map(|cosine| cosine * m.candidate.norm / m.baseline.norm);
-    let noise = 6.0 * error / count.sqrt();
+    let noise = 6.0 * error / directions.min(count).sqrt();
     let scaled =
         slope.filter(|slope| count >= MANY && (slope - 1.0).abs() > tolerance.slope().max(noise).max(least));
     scaled.map(scaled_text).or_else(|| sparse(m.different as f64, count, error, tolerance.accumulated))
@@ -47,12 +47,18 @@ pub(super) fn is_misplaced(fact: &Fact, dtype: DType, kind: Kind) -> bool {
 }
 
 /// Like `of_elements`, from exact norms and an estimated distance, whose square may be off by half.
-pub(super) fn of_sketch(fact: &Fact, sketch: &SketchEstimate, dtype: DType, least: f64) -> Option<String> {
+pub(super) fn of_sketch(
+    fact: &Fact,
+    sketch: &SketchEstimate,
+    dtype: DType,
+    least: f64,
+    directions: f64,
+) -> Option<String> {
     let tolerance = DTypeTolerance::of(dtype)?;
     let ((b, c), error) = (fact.norms, sketch.rel_l2);
     let ratio = c / b;
     let deviation = (ratio * ratio - 1.0 - error * error) / 2.0;
-    let noise = 6.0 * error / fact.len.sqrt() + error * error / 4.0;
+    let noise = 6.0 * error / directions.sqrt() + error * error / 4.0;
     let scaled = b > 0.0 && fact.len >= MANY && deviation.abs() > tolerance.slope().max(noise).max(least);
     // Both the number of elements and the distance are estimates.
     let few = || sparse(sketch.few_differing()?, fact.len, error, 2.0 * tolerance.accumulated);

@@ -9,7 +9,6 @@ use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
 use super::transfer::{Inputs, root};
 use probe_dump::{Phase, SlotSide};
-use probe_measure::Evidence;
 
 /// Some of the elements of a value.
 #[derive(Debug, Clone, Copy)]
@@ -110,7 +109,7 @@ impl SmallRows {
                         others.map(|(_, input)| whole(input))
                     };
                     let added = Part {
-                        share: zeros(flow, input.0),
+                        share: flow.zero_shares(input.0)[0].unwrap_or(0.0),
                         rms: root(others().map(|part| part.rms)),
                         error: root(others().map(|part| part.error)),
                     };
@@ -136,16 +135,4 @@ impl SmallRows {
         };
         found.into_iter().reduce(Part::larger)
     }
-}
-
-/// Returns the fraction of zero elements in a baseline value; 0 if unknown.
-fn zeros(flow: &Flow<'_>, place: Place) -> f64 {
-    let counted = match flow.evidence.at(place.0, place.1) {
-        Evidence::Data(kept) => Some(kept.metrics().baseline.zeros),
-        _ => {
-            flow.slot(place).and_then(|slot| slot.value.tensor()?.counts.as_ref()).map(|counts| counts.zeros)
-        }
-    };
-    let len = flow.fact(place).len;
-    counted.map_or(0.0, |zeros| zeros as f64).min(len) / len.max(1.0)
 }

@@ -21,7 +21,6 @@ use super::ops::Kind;
 use super::precision::Precision;
 use super::transfer::largest;
 use probe_dump::{Phase, SlotSide};
-use probe_measure::Evidence;
 
 /// A product has not read the difference if the error of its weight gradient is smaller by more than this
 /// factor than the error of its input.
@@ -163,10 +162,10 @@ impl Product {
 /// Returns true if a value is zero on one side where it has no gradient, and there is no other difference.
 fn is_left_out(flow: &Flow<'_>, place: Place, reader: &Product) -> bool {
     let fact = flow.fact(place);
-    let [b, c] = zero_shares(flow, place).map(|share| share.unwrap_or(0.0));
+    let [b, c] = flow.zero_shares(place).map(|share| share.unwrap_or(0.0));
     let given = flow.given(reader.backward).into_iter().filter(|&place| flow.fact(place).is_float);
     let without_gradient = given.filter_map(|place| {
-        let [b, c] = zero_shares(flow, place);
+        let [b, c] = flow.zero_shares(place);
         Some(b?.min(c?))
     });
     let share = without_gradient.reduce(f64::max).unwrap_or(0.0);
@@ -174,20 +173,6 @@ fn is_left_out(flow: &Flow<'_>, place: Place, reader: &Product) -> bool {
     let (b, c) = fact.norms;
     let (found, expected) = (fact.distance.powi(2), (b * b - c * c).abs());
     zeros > 0.0 && share >= ZEROS * zeros && (found - expected).abs() <= ESTIMATE * found
-}
-
-/// Returns the fraction of zero elements on each side, if known.
-fn zero_shares(flow: &Flow<'_>, (op, slot): Place) -> [Option<f64>; 2] {
-    if let Evidence::Data(kept) = flow.evidence.at(op, slot) {
-        let metrics = kept.metrics();
-        let len = flow.fact((op, slot)).len;
-        return [&metrics.baseline, &metrics.candidate].map(|side| Some(side.zeros as f64 / len));
-    }
-    let (b, c) = flow.pair.slot_at(op, slot);
-    [b, c].map(|slot| {
-        let counts = slot?.value.tensor()?.counts.as_deref()?;
-        Some(counts.zeros as f64 / counts.elements as f64)
-    })
 }
 
 /// Returns true for a paired op of the forward pass.

@@ -8,6 +8,9 @@ use super::super::value::{ExpectedError, Family, Remnant, ValueKind};
 use super::{Place, Walk, single};
 use probe_dump::{Phase, SlotSide, shared};
 
+/// Least fraction of a gradient's elements that a function that chooses, as `relu` does, sets to zero.
+const GATED: f64 = 0.2;
+
 impl Walk<'_, '_> {
     /// Weighs the inputs of an op that no recorded op made, each where it is first read.
     pub(super) fn arrivals(&mut self, position: usize, given: &[(Place, InputError)]) {
@@ -93,11 +96,17 @@ impl Walk<'_, '_> {
             SlotSide::Parameter => 0.0,
             _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
             // It may have passed a function that chooses.
-            _ if self.gates && self.flow.nodes[place.0].is_backward() => {
+            _ if self.flow.nodes[place.0].is_backward() && (self.gates || self.is_gated(place)) => {
                 self.worst.max(transfer::flipped_gates(fact.len, self.worst))
             }
             _ => self.worst,
         }
+    }
+
+    /// Returns true if an unrecorded function let some elements of an arriving gradient through, and not others.
+    fn is_gated(&self, place: Place) -> bool {
+        let share = self.flow.zero_shares(place)[0].unwrap_or(0.0);
+        self.flow.modules_alone && (GATED..=1.0 - GATED).contains(&share)
     }
 
     /// Relates a gradient that arrives at a module to the largest one inside the surrounding module, if all of
