@@ -1,15 +1,16 @@
 //! A run on many ranks against one on one: reads all ranks of a part as one, and explains what is found by the layouts of the values.
 
+mod explain;
+mod values;
+
 use std::collections::BTreeSet;
 
 use rayon::prelude::*;
 
 use super::CompareError;
-use super::collect::load;
-use probe_dump::{Dump, OpName, PartKey, Phase, Rank, Slot, SlotSide, TensorRecord};
+use probe_dump::{Dump, OpName, PartKey, Phase, Rank, Slot, SlotSide};
 use probe_judge::{Cause, Finding, OWN_INPUTS, OpJudgement, PartJudgement, Role, Verdict};
-use probe_layout::{Cell, Folded, Remark, Remarks, fold, part_error};
-use probe_measure as measure;
+use probe_layout::{Folded, Misplaced, Remark, Remarks, fold};
 use probe_pair::{Many, OpPair, Paired, Pairing, PartMatch, PartPair, value_key};
 
 /// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
@@ -34,6 +35,8 @@ const APART: f64 = 0.1;
 #[derive(Debug, Default)]
 pub(super) struct Layouts {
     remarks: Remarks,
+    /// Parts of the model that ranks hold in place of others.
+    misplaced: Vec<Misplaced>,
     /// The ranks; empty if ranks pair one to one.
     ranks: Vec<u32>,
     /// Ranks of the groups that were recorded, by name.
@@ -118,7 +121,10 @@ impl Layouts {
         let mut groups = groups(dump);
         let named = folded.placements.iter().find_map(|placement| mesh_name(placement, ranks.len()));
         groups.extend(named.map(|name| (name, ranks.clone())));
-        (folded.rank, Self { remarks: folded.remarks, ranks, groups, of_baseline })
+        (
+            folded.rank,
+            Self { remarks: folded.remarks, misplaced: folded.misplaced, ranks, groups, of_baseline },
+        )
     }
 
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.
@@ -156,6 +162,11 @@ impl Layouts {
     }
 
     fn explanation(&self, pair: &PartPair, finding: &mut Finding, is_first: bool) -> Option<String> {
+        if is_first && let Some((order, slot, said)) = self.of_another_part(pair) {
+            finding.cause = Cause::Input;
+            Self::moved(pair, finding, order, slot);
+            return Some(said);
+        }
         if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
             Self::moved(pair, finding, order, slot);
             return Some(said);
@@ -168,7 +179,9 @@ impl Layouts {
             if paired && self.partial_of(pair, order, |side| !side.is_result()).is_some() {
                 break;
             }
-            let found = self.factor(pair, order).or_else(|| self.odd(pair, order));
+            let found = self.factor(pair, order);
+            let found = found.or_else(|| self.biased(pair, order)).or_else(|| self.disordered(pair, order));
+            let found = found.or_else(|| self.odd(pair, order));
             if let Some((slot, said)) = found {
                 Self::moved(pair, finding, order, slot);
                 return Some(said);
@@ -186,7 +199,9 @@ impl Layouts {
             let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
             let said = match self.remark(op, slots)? {
                 Remark::Odd(ranks) => odd(ranks),
-                Remark::Sharded(shards) => odd_shards(pair, (b.value.tensor()?, c.value.tensor()?), shards)?,
+                Remark::Sharded(shards) => {
+                    values::odd_shards(pair, (b.value.tensor()?, c.value.tensor()?), shards)?
+                }
                 _ => return None,
             };
             Some((&*b.path, said))
@@ -228,6 +243,7 @@ impl Layouts {
                 let said = match self.remark(op, slots)? {
                     Remark::Odd(ranks) if !slot.side.is_result() => odd(ranks),
                     Remark::Order(moved) => self::order(moved),
+                    Remark::Cut(zigzag) => cut(*zigzag).to_owned(),
                     _ => return None,
                 };
                 Some((place, &*slot.path, said))
@@ -248,7 +264,7 @@ impl Layouts {
 
     /// Returns the words for a result that is a multiple of what it should be.
     fn scaled(&self, pair: &PartPair, (b, c): (&Slot, &Slot)) -> Option<String> {
-        let ratio = ratio(pair, b.value.tensor()?, c.value.tensor()?)?;
+        let ratio = values::ratio(pair, b.value.tensor()?, c.value.tensor()?)?;
         let ratio = if self.of_baseline { 1.0 / ratio } else { ratio };
         let world = self.ranks.len() as f64;
         let whole =
@@ -377,39 +393,12 @@ fn order(moved: &[(u32, usize, usize)]) -> String {
     format!("{} (as in the other values)", moved.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Says whose shards differ, if those of other ranks agree.
-fn odd_shards(
-    pair: &PartPair,
-    (b, c): (&TensorRecord, &TensorRecord),
-    shards: &[(u32, Cell)],
-) -> Option<String> {
-    let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
-    let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
-    if x.view().storage().is_empty() || y.view().storage().is_empty() {
-        return None;
+fn cut(zigzag: bool) -> &'static str {
+    if zigzag {
+        "the ranks hold zigzag shards, expected contiguous ones (as in the other values)"
+    } else {
+        "the ranks hold contiguous shards, expected zigzag ones (as in the other values)"
     }
-    let errors: Vec<(u32, f64)> =
-        shards.iter().map(|(rank, cell)| (*rank, part_error(x.view(), y.view(), cell))).collect();
-    let worst = errors.iter().map(|(_, error)| *error).fold(0.0, f64::max);
-    let odd: Vec<u32> =
-        errors.iter().filter(|(_, error)| *error > APART * worst).map(|(rank, _)| *rank).collect();
-    if odd.len() == shards.len() || worst < LEAST {
-        return None;
-    }
-    Some(match &*odd {
-        [rank] => format!("only rank {rank}'s shard differs"),
-        _ => format!("only the shards of {} differ", in_words(&odd)),
-    })
-}
-
-/// Returns the factor between two values that are the same but for one; `None` if they are not.
-fn ratio(pair: &PartPair, b: &TensorRecord, c: &TensorRecord) -> Option<f64> {
-    let norms = || Some(c.statistics.norm()? / b.statistics.norm().filter(|norm| *norm > 0.0)?);
-    let (Some(b_key), Some(c_key)) = (&b.data, &c.data) else { return norms() };
-    let x = load((b, &*pair.baseline.store), b_key).ok()?;
-    let y = load((c, &*pair.candidate.store), c_key).ok()?;
-    let metrics = measure::compare(x.view(), y.view())?;
-    norms().filter(|_| metrics.cosine.is_some_and(|cosine| cosine > ALONG))
 }
 
 /// Formats ranks: `rank 3`, `ranks 0-3`, `ranks 0, 2, 5`.

@@ -5,6 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use probe_dump::{OpKind, OpName, Phase, Rank};
 
+/// Least share of calls in modules of both runs, from which on modules tell which calls belong together.
+const SHARED: (usize, usize) = (9, 10);
+
 /// Calls of one function in one module, in order.
 type InModule = BTreeMap<String, Vec<u32>>;
 
@@ -41,21 +44,70 @@ pub(crate) fn under_common_names(ranks: &mut [Rank]) -> Vec<String> {
         }
     }
     for (rank, renamed) in ranks.iter_mut().zip(&renamed).filter(|(_, renamed)| !renamed.is_empty()) {
-        rank.ops.retain_mut(|op| {
-            let Some(call) = op.name.call().filter(|_| op.name.kind() == OpKind::Api) else { return true };
-            match renamed.get(&(op.name.stem(), call)) {
-                None => true,
-                Some(None) => false,
-                Some(Some(number)) if *number == call => true,
-                Some(Some(number)) => {
-                    let phase = if op.name.phase() == Phase::Backward { "backward" } else { "forward" };
-                    op.name = OpName::parse(&format!("{}.{number}.{phase}", op.name.stem()));
-                    true
-                }
-            }
-        });
+        apply(rank, renamed);
     }
     left_out
+}
+
+/// Gives the calls of functions in each module the numbers that `other` gave to those at the same place in the same module. Calls that `other`
+/// lacks there get numbers of their own behind all of these; if ranks hold parts of the model, they are left out.
+pub(crate) fn under_others_names(ranks: &mut [Rank], other: &Rank, split: bool) {
+    let others = calls(other);
+    let modules: BTreeSet<&String> = others.values().flat_map(BTreeMap::keys).collect();
+    for rank in ranks {
+        let own = calls(rank);
+        let inside = own.values().flatten();
+        let (known, all) = inside.fold((0, 0), |(known, all), (module, calls)| {
+            (known + if modules.contains(module) { calls.len() } else { 0 }, all + calls.len())
+        });
+        // Another structure of modules says nothing about calls.
+        if !split && known * SHARED.1 < all * SHARED.0 {
+            continue;
+        }
+        let mut renamed: HashMap<(&str, u32), Option<u32>> = HashMap::new();
+        for (stem, modules) in own.iter().filter(|(stem, _)| !stem.starts_with("Aten.")) {
+            let theirs = others.get(stem);
+            let most = theirs.and_then(|theirs| theirs.values().flatten().max()).map_or(0, |most| most + 1);
+            let mut new = most..;
+            for (module, calls) in modules {
+                let numbers = theirs.and_then(|theirs| theirs.get(module)).map_or(&[][..], Vec::as_slice);
+                if split && numbers.len() != calls.len() {
+                    renamed.extend(calls.iter().map(|call| ((stem.as_str(), *call), None)));
+                    continue;
+                }
+                for (place, call) in calls.iter().enumerate() {
+                    let number = numbers.get(place).copied().or_else(|| new.next());
+                    renamed.insert((stem, *call), number);
+                }
+            }
+        }
+        apply(rank, &renamed);
+    }
+}
+
+/// Gives calls new numbers, by function and number, and takes out those without one.
+fn apply(rank: &mut Rank, renamed: &HashMap<(&str, u32), Option<u32>>) {
+    rank.ops.retain_mut(|op| {
+        let Some(call) = op.name.call().filter(|_| op.name.kind() == OpKind::Api) else { return true };
+        match renamed.get(&(op.name.stem(), call)) {
+            None => true,
+            Some(None) => false,
+            Some(Some(number)) if *number == call => true,
+            Some(Some(number)) => {
+                let phase = if op.name.phase() == Phase::Backward { "backward" } else { "forward" };
+                op.name = OpName::parse(&format!("{}.{number}.{phase}", op.name.stem()));
+                true
+            }
+        }
+    });
+}
+
+/// Returns path and call of a module: classes of parallel layers have other names.
+fn without_class(name: &str) -> String {
+    let name = OpName::parse(name);
+    name.module_path()
+        .zip(name.call())
+        .map_or_else(|| name.as_str().to_owned(), |(path, call)| format!("{path}.{call}"))
 }
 
 /// Returns the forward calls of every function by the module in which they ran.
@@ -67,7 +119,7 @@ fn calls(rank: &Rank) -> BTreeMap<String, InModule> {
             && !op.name.is_collective()
             && let Some(call) = op.name.call()
         {
-            let module = op.parent.as_deref().unwrap_or("the program").to_owned();
+            let module = op.parent.as_deref().map_or_else(|| "the program".to_owned(), without_class);
             found.entry(op.name.stem().to_owned()).or_default().entry(module).or_default().push(call);
         }
     }

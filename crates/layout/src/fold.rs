@@ -10,12 +10,16 @@ use probe_dump::{
 };
 use probe_measure as measure;
 
-use super::calls::under_common_names;
-use super::infer::{self, Held, Inferred, NEARER};
+use super::calls::{under_common_names, under_others_names};
+use super::infer::{self, Held, Inferred, NEAR, NEARER};
 use super::layout::{Among, Layout};
+use super::merge::{in_order_of, merged};
+use super::numbering::{Misplaced, Numbering, under_global_numbers};
 use super::record;
 use super::remark::{Remark, Remarks};
+use super::rows;
 use super::store::{FoldedStore, Made};
+use super::usual::in_common_order;
 
 /// Gradients that are asked for a common factor.
 const SOME: usize = 24;
@@ -29,12 +33,14 @@ pub struct Folded {
     pub remarks: Remarks,
     /// Placements that were recorded, each once.
     pub placements: BTreeSet<Box<str>>,
+    /// Parts of the model that ranks hold in place of others.
+    pub misplaced: Vec<Misplaced>,
 }
 
 /// A value that all ranks recorded under one name, and the baseline's under the same.
-struct Job {
+pub(crate) struct Job {
     /// Place among the ranks, and record.
-    pieces: Vec<(usize, Arc<TensorRecord>)>,
+    pub(crate) pieces: Vec<(usize, Arc<TensorRecord>)>,
     baseline: Option<Arc<TensorRecord>>,
 }
 
@@ -86,11 +92,12 @@ impl Gathered {
         &self,
         ops: &[Op],
         stores: &[Arc<dyn TensorStore>],
-        other: &Rank,
+        (other, split): (&Rank, bool),
         numbers: &[u32],
     ) -> (Vec<Inferred>, HashMap<usize, Remark>) {
         let jobs = &self.jobs;
         let mut inferred: Vec<Inferred> = jobs.par_iter().map(|job| explained(job, stores, other)).collect();
+        by_rows(jobs, &mut inferred, stores, other, split);
         let orders = in_common_order(jobs, &mut inferred, numbers);
         let is_gradient =
             |place: usize| matches!(ops[place].name.phase(), Phase::Backward | Phase::ParameterGradient);
@@ -114,15 +121,17 @@ impl Gathered {
 /// # Panics
 /// Without ranks.
 pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
-    let unequal = under_common_names(&mut ranks);
+    let Numbering { split, misplaced } = under_global_numbers(&mut ranks, other);
+    let unequal = if split { Vec::new() } else { under_common_names(&mut ranks) };
+    under_others_names(&mut ranks, other, split);
     let numbers: Vec<u32> = ranks.iter().map(|rank| rank.key.rank.number()).collect();
     let others: HashMap<&str, &Op> = other.ops.iter().map(|op| (op.name.as_str(), op)).collect();
-    let mut ops = merged(&ranks);
+    let mut ops = if split { in_order_of(&ranks, other) } else { merged(&ranks) };
     // Collectives are what makes one run of many ranks; their effects are in the layouts.
     ops.retain(|op| !op.name.is_collective() || others.contains_key(op.name.as_str()));
     let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
     let gathered = Gathered::of(&mut ops, &ranks, &others);
-    let (inferred, orders) = gathered.layouts(&ops, &stores, other, &numbers);
+    let (inferred, orders) = gathered.layouts(&ops, &stores, (other, split), &numbers);
     let jobs = gathered.jobs.par_iter().zip(&inferred).enumerate();
     let made: Vec<(TensorRecord, Option<Made>)> =
         jobs.map(|(number, (job, found))| value(number, job, found, &stores)).collect();
@@ -136,6 +145,10 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
     }
     let mut remarks = Remarks::new();
     for (&(place, slot), &job) in &gathered.places {
+        if is_of_order(&gathered.jobs[job], &inferred[job]) {
+            ops[place].slots[slot].value = Value::Unsupported;
+            continue;
+        }
         ops[place].slots[slot].value = Value::Tensor(Arc::clone(&records[job]));
         let said = orders.get(&job).cloned();
         if let Some(said) = said.or_else(|| remark(&gathered.jobs[job], &inferred[job], &numbers)) {
@@ -152,7 +165,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
         let note = format!("the ranks call {function}{more} unequally often; these calls are not compared");
         first.notes.push(note);
     }
-    Folded { rank: first, remarks, placements }
+    Folded { rank: first, remarks, placements, misplaced }
 }
 
 fn tensor(op: &Op, path: &str) -> Option<Arc<TensorRecord>> {
@@ -167,37 +180,59 @@ fn masked(record: &TensorRecord) -> bool {
     record.placement.as_deref().is_some_and(|placement| placement.contains("'MaskP'"))
 }
 
-/// Returns the ops of all ranks: those of the first, and after each what only later ranks called behind it.
-fn merged(ranks: &[Rank]) -> Vec<Op> {
-    let mut ops: Vec<Op> = ranks[0].ops.clone();
-    for rank in &ranks[1..] {
-        let known: HashMap<String, usize> =
-            ops.iter().enumerate().map(|(place, op)| (op.name.as_str().to_owned(), place + 1)).collect();
-        let mut new: Vec<Vec<Op>> = vec![Vec::new(); ops.len() + 1];
-        let mut at = 0;
-        for op in &rank.ops {
-            if let Some(&place) = known.get(op.name.as_str()) {
-                at = place;
-                continue;
-            }
-            // Stacks and identities are numbered by each rank.
-            let mut op = op.clone();
-            op.stack = None;
-            op.slots.iter_mut().for_each(|slot| slot.identity = None);
-            new[at].push(op);
+/// Returns true for whole numbers of shards that fit no part of the other run's: places in an order of tokens that each rank has for itself.
+fn is_of_order(job: &Job, found: &Inferred) -> bool {
+    let Some(baseline) = &job.baseline else { return false };
+    let number = baseline.dtype.known().is_some_and(|dtype| !dtype.is_float());
+    let shards = job.pieces.iter().any(|(_, record)| record.shape != baseline.shape);
+    number && shards && found.distance.is_none_or(|distance| distance >= NEAR)
+}
+
+/// Explains values that no cut explains by the order of their rows: first those whose rows show it, then those that have as many.
+fn by_rows(
+    jobs: &[Job],
+    inferred: &mut [Inferred],
+    stores: &[Arc<dyn TensorStore>],
+    other: &Rank,
+    split: bool,
+) {
+    let far = |found: &Inferred| found.distance.is_none_or(|distance| distance >= NEAR);
+    let open = |job: &Job| {
+        let whole = job.baseline.as_ref().map(|baseline| &baseline.shape);
+        let alone = split && job.pieces.len() == 1;
+        alone || job.pieces.iter().any(|(_, record)| Some(&record.shape) != whole)
+    };
+    let explain = |job: &Job, others: Option<&[Layout]>| {
+        let pieces: Vec<Held<'_>> =
+            job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+        let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store))?;
+        match others {
+            None => rows::matched(&pieces, baseline),
+            Some(others) => rows::as_others(&pieces, baseline, others),
         }
-        if new.iter().all(Vec::is_empty) {
-            continue;
+    };
+    let unexplained = |found: &Inferred, job: &Job| far(found) && open(job);
+    let seen: Vec<Option<Inferred>> = jobs
+        .par_iter()
+        .zip(&*inferred)
+        .map(|(job, found)| if unexplained(found, job) { explain(job, None) } else { None })
+        .collect();
+    let mut orders: Vec<Layout> = Vec::new();
+    for found in seen.iter().flatten() {
+        if !orders.contains(&found.layout) {
+            orders.push(found.layout.clone());
         }
-        let mut new = new.into_iter();
-        let mut all: Vec<Op> = new.next().unwrap_or_default();
-        for (op, after) in ops.into_iter().zip(new) {
-            all.push(op);
-            all.extend(after);
-        }
-        ops = all;
     }
-    ops
+    jobs.par_iter().zip(inferred).zip(seen).for_each(|((job, found), seen)| {
+        if let Some(seen) = seen {
+            *found = seen;
+        } else if unexplained(found, job)
+            && let Some(alike) = explain(job, Some(&orders))
+            && alike.distance < found.distance.or(Some(f64::INFINITY))
+        {
+            *found = alike;
+        }
+    });
 }
 
 fn explained(job: &Job, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Inferred {
@@ -205,52 +240,6 @@ fn explained(job: &Job, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Inferr
         job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
     let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store));
     infer::infer(&pieces, baseline)
-}
-
-/// Returns for each piece of a sharded value the number of its shard.
-fn shards(layout: &Layout) -> Vec<usize> {
-    let mut starts: Vec<Vec<usize>> = layout.cells.iter().map(super::Cell::start).collect();
-    let cells = starts.clone();
-    starts.sort();
-    starts.dedup();
-    cells.iter().map(|start| starts.binary_search(start).unwrap_or(0)).collect()
-}
-
-/// Puts shards that content finds in another order than nearly all other values into the order of these, so that they differ; returns
-/// remarks on them.
-fn in_common_order(jobs: &[Job], inferred: &mut [Inferred], numbers: &[u32]) -> HashMap<usize, Remark> {
-    let told = |found: &Inferred| {
-        found.by_content && !found.layout.is_whole() && found.layout.among == Among::Replicas
-    };
-    let mut counts: HashMap<(Vec<usize>, Vec<usize>), usize> = HashMap::new();
-    for found in inferred.iter().filter(|found| told(found)) {
-        *counts.entry((found.layout.partition(), shards(&found.layout))).or_default() += 1;
-    }
-    let mut remarks = HashMap::new();
-    for (number, found) in inferred.iter_mut().enumerate().filter(|(_, found)| told(found)) {
-        let (partition, order) = (found.layout.partition(), shards(&found.layout));
-        let Some(((_, usual), &most)) =
-            counts.iter().filter(|((of, _), _)| *of == partition).max_by_key(|(_, count)| **count)
-        else {
-            continue;
-        };
-        let own = counts.get(&(partition, order.clone())).copied().unwrap_or(0);
-        if *usual == order || own * 4 > most {
-            continue;
-        }
-        let cell_of = |shard: usize| {
-            order.iter().position(|&of| of == shard).map(|place| found.layout.cells[place].clone())
-        };
-        let Some(cells) = usual.iter().map(|&shard| cell_of(shard)).collect::<Option<Vec<_>>>() else {
-            continue;
-        };
-        let rank = |place: usize| numbers[jobs[number].pieces[place].0];
-        let moved = (0..order.len()).filter(|&place| order[place] != usual[place]);
-        let moved = moved.map(|place| (rank(place), order[place], usual[place])).collect();
-        remarks.insert(number, Remark::Order(moved));
-        found.layout.cells = cells.into();
-    }
-    remarks
 }
 
 /// Returns the number of terms of the mean that the loss is over data-parallel ranks; 1 if it is none.

@@ -3,11 +3,10 @@
 //! Nothing is believed that content contradicts. A sum is told from replicas by its distance to the baseline: that of the sum of all ranks
 //! must be well below that of each rank alone.
 
-use std::ops::Range;
-
 use probe_dump::{Checksum, DType, TensorData, TensorRecord, TensorRef, TensorStore};
 use probe_measure as measure;
 
+use super::cuts::{MOST_CELLS, cuts, tiles};
 use super::layout::{Among, Cell, Layout};
 use super::{pieces, record};
 
@@ -17,13 +16,10 @@ pub(crate) const NEARER: f64 = 0.3;
 
 /// Distance, relative to the norm, up to which a piece is the baseline's part without further comparison. Beyond the rounding of bfloat16
 /// over some layers, far below the distance of two different parts (1.4 for independent ones).
-const NEAR: f64 = 0.05;
+pub(crate) const NEAR: f64 = 0.05;
 
 /// The same where statistics only bound the distance from below: a bound this small says nothing.
 const NEAR_STATISTICS: f64 = 1e-3;
-
-/// Most cells that are told apart by content.
-const MOST_CELLS: usize = 256;
 
 /// One tensor of a part, and the store of its data.
 pub(crate) type Held<'a> = (&'a TensorRecord, &'a dyn TensorStore);
@@ -118,6 +114,10 @@ impl<'a> Value<'a> {
         let near = if self.is_measured() { NEAR } else { NEAR_STATISTICS };
         let floats = self.pieces[0].0.dtype.known().is_some_and(DType::is_float);
         let even = classes.iter().all(|class| class.len() == classes[0].len());
+        let whole_numbers = !floats && even && self.exact_sum(shape, &first);
+        if whole_numbers {
+            return whole(first, Among::Sum(1), Vec::new(), Some(0.0));
+        }
         if floats && even {
             let count = u32::try_from(first.len()).unwrap_or(1);
             // Replicas that have drifted are near their mean too. A loss is one number, and near that of other ranks.
@@ -140,6 +140,11 @@ impl<'a> Value<'a> {
             .flat_map(|class| classes[class].clone())
             .collect();
         whole(vec![first[worst]], Among::Replicas, odd, Some(alone[worst]))
+    }
+
+    /// Returns true if the pieces, which are whole numbers, add up to the baseline (counts of tokens).
+    fn exact_sum(&self, shape: &[usize], first: &[usize]) -> bool {
+        self.data.is_some() && self.distance(&Layout::same(shape, first.len(), Among::Sum(1)), first) == 0.0
     }
 
     /// Returns true if distances are measured, and not only bounded by statistics.
@@ -178,9 +183,14 @@ impl<'a> Value<'a> {
             return self.uneven(shape, locals, &splits);
         }
         let mut best: Option<Inferred> = None;
-        for zigzag in [false, true] {
-            let Some(cells) = tiles(shape, &locals[0], &splits, zigzag) else { continue };
-            for found in self.assignments(shape, &cells) {
+        for cut in cuts(&locals[0], &splits) {
+            // Statistics are those of any cut; of the rarer ones, there is no usual order of ranks.
+            let rare = cut.blocks > 1;
+            if rare && self.data.is_none() {
+                break;
+            }
+            let Some(cells) = tiles(shape, &locals[0], &splits, cut) else { continue };
+            for found in self.assignments(shape, &cells, rare) {
                 if found.distance.is_some_and(|distance| distance < NEAR) {
                     return Some(found);
                 }
@@ -195,8 +205,8 @@ impl<'a> Value<'a> {
         best
     }
 
-    /// Returns explanations of the pieces as these cells, the likeliest first.
-    fn assignments(&self, shape: &[usize], cells: &[Cell]) -> Vec<Inferred> {
+    /// Returns explanations of the pieces as these cells, the likeliest first; with `only_content`, those alone that content tells.
+    fn assignments(&self, shape: &[usize], cells: &[Cell], only_content: bool) -> Vec<Inferred> {
         let (count, ranks) = (cells.len(), self.pieces.len());
         if count > ranks || !ranks.is_multiple_of(count) {
             return Vec::new();
@@ -223,7 +233,7 @@ impl<'a> Value<'a> {
                 plain.reverse();
             }
         }
-        orders.extend(plain.into_iter().map(|order| (order, false)));
+        orders.extend(plain.into_iter().filter(|_| !only_content).map(|order| (order, false)));
         let mut found = Vec::new();
         for (order, by_content) in orders {
             let amongs = if each > 1 {
@@ -298,7 +308,7 @@ impl<'a> Value<'a> {
 }
 
 /// Returns the relative error of `candidate`; infinite if they cannot be compared.
-fn error(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> f64 {
+pub(crate) fn error(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> f64 {
     let metrics = measure::compare(baseline, candidate);
     metrics.map_or(f64::INFINITY, |metrics| metrics.rel_l2.unwrap_or(0.0))
 }
@@ -335,37 +345,6 @@ fn first_part(whole: TensorRef<'_>, cell: &Cell) -> Option<(usize, Vec<usize>)> 
         sizes.push(range.end.min(size).checked_sub(range.start)?);
     }
     Some((offset, sizes))
-}
-
-/// Returns the cells into which pieces of the shape `local` split the whole, in row-major order; the last may reach beyond it (padding).
-fn tiles(shape: &[usize], local: &[usize], splits: &[usize], zigzag: bool) -> Option<Vec<Cell>> {
-    let mut cells = vec![Cell::whole(shape)];
-    for &dimension in splits {
-        let size = local[dimension];
-        let count = shape[dimension].div_ceil(size);
-        if zigzag && (!size.is_multiple_of(2) || count * size != shape[dimension]) {
-            return None;
-        }
-        let ranges = |index: usize| -> Box<[Range<usize>]> {
-            if zigzag {
-                let half = size / 2;
-                let other = 2 * count - 1 - index;
-                Box::new([index * half..(index + 1) * half, other * half..(other + 1) * half])
-            } else {
-                std::iter::once(index * size..(index + 1) * size).collect()
-            }
-        };
-        if cells.len().checked_mul(count)? > MOST_CELLS {
-            return None;
-        }
-        cells = cells
-            .iter()
-            .flat_map(|cell| {
-                (0..count).map(|index| cell.clone().with(dimension, ranges(index))).collect::<Vec<_>>()
-            })
-            .collect();
-    }
-    Some(cells)
 }
 
 /// Returns true if all pieces hold the same elements.

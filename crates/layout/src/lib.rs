@@ -4,21 +4,31 @@
 //! and whether equal parts are replicas or terms of a sum that is still to be reduced. It is inferred for each value: from shapes and
 //! hashes, and where these leave a choice, from what the other run holds. Values are views over the pieces; statistics are folded.
 //!
+//! Layers of pipeline stages and experts bear the numbers that they have in the whole model ([`Misplaced`] says where a rank holds others).
+//!
 //! Nothing here judges. What the layouts show besides (a replica that differs, shards in another order, values that are still partial) is
 //! returned as remarks, which explain what a judge finds.
 
 mod calls;
+mod cuts;
 mod fold;
 mod infer;
 mod layout;
+mod merge;
+mod numbering;
+mod order;
 mod pieces;
 mod record;
 mod remark;
+mod rows;
 mod store;
 #[cfg(test)]
 mod tests;
+mod usual;
 
 pub use fold::{Folded, fold};
 pub use infer::part_error;
 pub use layout::{Among, Cell, Layout};
+pub use numbering::Misplaced;
+pub use order::chunk_order;
 pub use remark::{Remark, Remarks};

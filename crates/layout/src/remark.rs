@@ -13,6 +13,8 @@ pub enum Remark {
     Partial(Vec<u32>, u32),
     /// Ranks hold other shards than in all other values: rank, the shard it holds, the shard it should hold.
     Order(Vec<(u32, usize, usize)>),
+    /// The shards are contiguous where those of all other values are zigzag (false), or the other way round (true).
+    Cut(bool),
     /// The value is made of shards: each rank, and the part that it holds.
     Sharded(Vec<(u32, Cell)>),
 }

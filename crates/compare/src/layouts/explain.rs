@@ -1,0 +1,109 @@
+//! What is wrong with a value, or with the weights of a rank, in words.
+
+use probe_dump::{Slot, SlotSide};
+use probe_layout::{Misplaced, Remark};
+use probe_pair::{Paired, PartPair};
+
+use super::{Layouts, in_words, values};
+
+impl Layouts {
+    /// Returns the first op that reads a weight of a part of the model that ranks hold in place of another.
+    pub(super) fn of_another_part<'p>(&self, pair: &'p PartPair) -> Option<(usize, &'p str, String)> {
+        self.misplaced.iter().find_map(|part| {
+            let (_, due) = part.held.iter().zip(&part.due).find(|(held, due)| held != due)?;
+            let inside =
+                if part.list.is_empty() { format!("{due}.") } else { format!("{}.{due}.", part.list) };
+            pair.ops.iter().enumerate().find_map(|(place, op)| {
+                if !matches!(op.ops, Paired::Both(..))
+                    || !probe_dump::without_module_prefix(pair.name(op)).starts_with(&inside)
+                {
+                    return None;
+                }
+                let weight = op.slots.iter().find_map(|slots| {
+                    pair.slot(op, slots).0.filter(|slot| slot.side == SlotSide::Parameter)
+                })?;
+                Some((place, &*weight.path, self::part(part)))
+            })
+        })
+    }
+
+    /// Returns a result that has the bias more often than once.
+    pub(super) fn biased<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
+        let op = &pair.ops[order];
+        let slots = || op.slots.iter().map(|slots| (slots, pair.slot(op, slots)));
+        let bias = slots().find_map(|(_, slots)| {
+            let slot = slots.0?;
+            let record = slot.value.tensor()?;
+            let named = slot.path.contains("bias") || &*slot.path == "input.2";
+            (named && !slot.side.is_result() && record.shape.len() == 1).then_some(record)
+        })?;
+        slots().find_map(|(at, slots)| {
+            let (Some(b), Some(c)) = slots else { return None };
+            let (b, c) = if self.of_baseline { (c, b) } else { (b, c) };
+            if !b.side.is_result() || b.value.tensor()?.shape.last() != bias.shape.last() {
+                return None;
+            }
+            let sides = if self.of_baseline { (c, b) } else { (b, c) };
+            let times = values::times_the_bias(pair, sides, bias)?;
+            let times = if self.of_baseline { 2.0 - times } else { times };
+            let most = self.ranks.len() as f64;
+            if !(1.5..most + 0.5).contains(&times) {
+                return None;
+            }
+            let ranks = match self.remark(op, at) {
+                Some(Remark::Partial(ranks, _)) => ranks,
+                _ => &self.ranks,
+            };
+            let said = format!(
+                "{}: the bias is added on each of {}, and so {times:.3} times; add it once, after the all-reduce",
+                b.path,
+                in_words(ranks)
+            );
+            Some((&*b.path, said))
+        })
+    }
+
+    /// Returns a value whose chunks lie in another order.
+    pub(super) fn disordered<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
+        let op = &pair.ops[order];
+        op.slots.iter().find_map(|slots| {
+            let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
+            let (dimension, order) = values::chunks(pair, b, c, self.ranks.len())?;
+            Some((&*c.path, disorder(c, dimension, &order)))
+        })
+    }
+}
+
+fn disorder(slot: &Slot, dimension: usize, order: &[usize]) -> String {
+    let why = if is_zigzag(order) { ": zigzag is not undone" } else { "" };
+    let order = order.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
+    format!("{}: the chunks of dimension {dimension} lie in the order {order}{why}", slot.path)
+}
+
+/// Returns true for the order in which ranks hold zigzag chunks (0, 3, 1, 2), and for what comes of undoing it wrongly.
+fn is_zigzag(order: &[usize]) -> bool {
+    let ranks = order.len() / 2;
+    let held: Vec<usize> = (0..ranks).flat_map(|rank| [rank, 2 * ranks - 1 - rank]).collect();
+    let twice: Vec<usize> = held.iter().filter_map(|&chunk| held.get(chunk).copied()).collect();
+    order.len() % 2 == 0 && (order == held || order == twice)
+}
+
+/// Formats which part of the model ranks hold: `stage 1 (rank 1) holds layers 0-1, expected 2-3`.
+fn part(part: &Misplaced) -> String {
+    let list = part.list.rsplit('.').find(|name| name.parse::<u32>().is_err()).unwrap_or("modules");
+    let (held, due) = (numbers(&part.held), numbers(&part.due));
+    let ranks = in_words(&part.ranks);
+    let verb = if part.ranks.len() == 1 { "holds" } else { "hold" };
+    if part.list.contains("expert") {
+        return format!("{ranks} {verb} {list} {held}, expected {due} (of {})", part.list);
+    }
+    format!("stage {} ({ranks}) holds {list} {held}, expected {due}", part.part)
+}
+
+/// Formats numbers: `0-7`, or `3, 2`.
+fn numbers(all: &[u32]) -> String {
+    match all {
+        [first, .., last] if all.windows(2).all(|pair| pair[1] == pair[0] + 1) => format!("{first}-{last}"),
+        _ => all.iter().map(u32::to_string).collect::<Vec<_>>().join(", "),
+    }
+}

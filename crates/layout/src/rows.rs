@@ -1,0 +1,151 @@
+//! Rows that routing has put into another order: an expert's tokens come in the order of the ranks that sent them, and a rank's tokens are some of
+//! all.
+
+use std::ops::Range;
+
+use probe_dump::{TensorData, TensorRef};
+use probe_measure::numbers;
+
+use super::infer::{Held, Inferred, NEAR, distance};
+use super::layout::{Among, Cell, Layout};
+
+/// Most rows that are looked for.
+const MOST_ROWS: usize = 4096;
+
+/// Most elements of a value whose rows are looked for.
+const MOST_ELEMENTS: usize = 1 << 24;
+
+/// Rows of a matrix.
+struct Rows {
+    width: usize,
+    values: Vec<f64>,
+    /// Product of each row with a fixed vector.
+    marks: Vec<f64>,
+}
+
+impl Rows {
+    fn of(tensor: TensorRef<'_>) -> Option<Self> {
+        let (&rows, _) = tensor.shape().split_first()?;
+        if rows == 0 || rows > MOST_ROWS || tensor.len() > MOST_ELEMENTS {
+            return None;
+        }
+        let width = tensor.len() / rows;
+        let values: Vec<f64> = numbers(tensor.dtype(), &tensor.to_bytes());
+        if width == 0 || values.len() != rows * width {
+            return None;
+        }
+        // Multiples of the golden ratio, of which no two are alike.
+        let weight = |column: usize| (column as f64 * 0.618_033_988_749_895).fract() - 0.5;
+        let mark = |row: &[f64]| row.iter().enumerate().map(|(column, value)| value * weight(column)).sum();
+        let marks = values.chunks(width).map(mark).collect();
+        Some(Self { width, values, marks })
+    }
+
+    fn row(&self, number: usize) -> &[f64] {
+        &self.values[number * self.width..(number + 1) * self.width]
+    }
+}
+
+/// Explains the pieces as rows of the baseline in another order; `None` if they are not.
+pub(crate) fn matched(pieces: &[Held<'_>], baseline: Held<'_>) -> Option<Inferred> {
+    let load = |(record, store): &Held<'_>| store.load(record.data.as_deref()?).ok();
+    let whole: TensorData = load(&baseline)?;
+    let inner = |shape: &[usize]| shape.get(1..).map(<[usize]>::to_vec);
+    let own = inner(whole.view().shape())?;
+    if !baseline.0.dtype.known().is_some_and(probe_dump::DType::is_float) {
+        return None;
+    }
+    let due = Rows::of(whole.view())?;
+    let mut order: Vec<usize> = (0..due.marks.len()).collect();
+    order.sort_by(|&a, &b| due.marks[a].total_cmp(&due.marks[b]));
+    let mut taken = vec![false; order.len()];
+    let mut rows = Vec::new();
+    for piece in pieces {
+        let piece = load(piece)?;
+        if inner(piece.view().shape())? != own {
+            return None;
+        }
+        let found = Rows::of(piece.view())?;
+        let of = (0..found.marks.len()).map(|row| taken_row(&due, &order, &mut taken, &found, row));
+        rows.push(of.collect::<Option<Vec<usize>>>()?);
+    }
+    if taken.iter().any(|taken| !taken) {
+        return None;
+    }
+    let layout = layout(whole.view().shape(), &rows);
+    explained(pieces, baseline, layout)
+}
+
+/// Returns the row that a piece's row is, and takes it. Of equal rows, any will do.
+fn taken_row(due: &Rows, order: &[usize], taken: &mut [bool], found: &Rows, row: usize) -> Option<usize> {
+    let own = found.row(row);
+    let norm = own.iter().map(|value| value * value).sum::<f64>().sqrt();
+    let within = NEAR * norm;
+    // The fixed vector is no longer than half the root of the width.
+    let reach = within * (found.width as f64).sqrt() * 0.5;
+    let start = order.partition_point(|&other| due.marks[other] < found.marks[row] - reach);
+    let near = order[start..].iter().take_while(|&&other| due.marks[other] <= found.marks[row] + reach);
+    let distance = |other: usize| {
+        let squares = due.row(other).iter().zip(own).map(|(a, b)| (a - b) * (a - b));
+        squares.sum::<f64>().sqrt()
+    };
+    let best = near
+        .filter(|&&other| !taken[other])
+        .map(|&other| (distance(other), other))
+        .filter(|(distance, _)| *distance <= within)
+        .min_by(|a, b| a.0.total_cmp(&b.0))?;
+    taken[best.1] = true;
+    Some(best.1)
+}
+
+/// Returns the layout of pieces that hold these rows.
+fn layout(shape: &[usize], rows: &[Vec<usize>]) -> Layout {
+    let cell = |rows: &Vec<usize>| {
+        let mut ranges: Vec<Range<usize>> = Vec::new();
+        for &row in rows {
+            match ranges.last_mut() {
+                Some(last) if last.end == row => last.end += 1,
+                _ => ranges.push(row..row + 1),
+            }
+        }
+        Cell::whole(shape).with(0, ranges.into())
+    };
+    Layout { shape: shape.into(), cells: rows.iter().map(cell).collect(), among: Among::Replicas }
+}
+
+fn explained(pieces: &[Held<'_>], baseline: Held<'_>, layout: Layout) -> Option<Inferred> {
+    let picks = (0..pieces.len()).collect();
+    let mut found =
+        Inferred { layout, picks, odd: Vec::new(), distance: None, by_content: false, of_term: false };
+    let measured = distance(pieces, baseline, &found);
+    found.distance = Some(measured);
+    measured.is_finite().then_some(found)
+}
+
+/// Explains the pieces by the order of rows of other values.
+pub(crate) fn as_others(pieces: &[Held<'_>], baseline: Held<'_>, others: &[Layout]) -> Option<Inferred> {
+    let shape = super::infer::sizes(baseline.0);
+    let fits = |other: &&Layout| {
+        other.cells.len() == pieces.len()
+            && other.shape.first() == shape.first()
+            && pieces.iter().zip(&other.cells).all(|((record, _), cell)| {
+                let rows: usize = cell.dimensions()[0].iter().map(ExactSizeIterator::len).sum();
+                let local = super::infer::sizes(record);
+                local.first() == Some(&rows) && local.get(1..) == shape.get(1..)
+            })
+    };
+    let moved = |other: &Layout| {
+        let cell = |cell: &Cell| Cell::whole(&shape).with(0, cell.dimensions()[0].clone());
+        let layout = Layout {
+            shape: shape.as_slice().into(),
+            cells: other.cells.iter().map(cell).collect(),
+            among: Among::Replicas,
+        };
+        explained(pieces, baseline, layout)
+    };
+    let found = others.iter().filter(fits).take(MOST_ORDERS).filter_map(moved);
+    found.min_by(|a, b| a.distance.unwrap_or(f64::INFINITY).total_cmp(&b.distance.unwrap_or(f64::INFINITY)))
+}
+
+/// Most orders of other values that are tried.
+const MOST_ORDERS: usize = 16;
