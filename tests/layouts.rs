@@ -11,6 +11,54 @@ fn two_ranks_that_compute_the_same_agree_with_one() {
     assert_eq!(run.code, 0, "{}", run.stdout);
 }
 
+fn said(baseline: &str, candidate: &str) -> (i32, String) {
+    let run = Compare::new(testdata(baseline), testdata(candidate)).run();
+    (run.code, run.stdout.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[test]
+fn stages_of_a_pipeline_pair_by_the_numbers_of_the_whole_model() {
+    let (code, text) = said("layouts/pipeline/one", "layouts/pipeline/two");
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = said("layouts/pipeline/one", "layouts/pipeline/wrong");
+    assert_eq!(code, 1);
+    assert!(text.contains("stage 1 (rank 1) holds layers 0, expected 1"), "{text}");
+    assert!(text.contains("layers.1."), "{text}");
+}
+
+#[test]
+fn a_zigzag_order_that_is_not_undone_is_named() {
+    let (code, text) = said("layouts/zigzag/one", "layouts/zigzag/two");
+    assert_eq!(code, 1);
+    assert!(text.contains("lie in the order 0, 3, 1, 2: zigzag is not undone"), "{text}");
+}
+
+#[test]
+fn a_bias_added_on_every_rank_is_named() {
+    let (code, text) = said("layouts/bias/one", "layouts/bias/two");
+    assert_eq!(code, 1);
+    assert!(text.contains("the bias is added on each of ranks 0-1, and so 2.000 times"), "{text}");
+}
+
+#[test]
+fn a_declared_layout_that_does_not_fit_is_an_error_of_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("layouts.toml");
+    for (dims, code, part) in [
+        ("b s h", 0, ""),
+        ("b s[tp] h", 2, "should hold [2, 2, 8], and recorded [2, 4, 8]"),
+        ("s h", 2, "2 dimensions, the value has 3"),
+    ] {
+        let line =
+            format!("[[layout]]\nop = 'Module.first.LayerNorm.forward.0'\ndims = '{dims}'\nmesh = 'tp=2'\n");
+        std::fs::write(&file, line).unwrap();
+        let run =
+            Compare::new(testdata("layouts/one"), testdata("layouts/tp2")).option("--mapping", &file).run();
+        assert_eq!(run.code, code, "{}", run.stderr);
+        assert!(run.stderr.contains(part) && run.stderr.lines().count() <= 1, "{}", run.stderr);
+    }
+}
+
 #[test]
 fn a_reduction_left_out_is_named_with_its_group() {
     let run = Compare::new(testdata("layouts/one"), testdata("layouts/tp2_dropped")).run();

@@ -57,6 +57,12 @@ pub enum CompareError {
         /// Reason and remedy.
         reason: String,
     },
+    /// A declared layout does not fit what was recorded.
+    #[error("{reason}; correct the lines of `[[layout]]` in the file of --mapping")]
+    Layout {
+        /// The layout, and what does not fit.
+        reason: String,
+    },
     /// A noise file cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),

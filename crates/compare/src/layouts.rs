@@ -10,8 +10,8 @@ use rayon::prelude::*;
 use super::CompareError;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, Slot, SlotSide};
 use probe_judge::{Cause, Finding, OWN_INPUTS, OpJudgement, PartJudgement, Role, Verdict};
-use probe_layout::{Folded, Misplaced, Remark, Remarks, fold};
-use probe_pair::{Many, OpPair, Paired, Pairing, PartMatch, PartPair, value_key};
+use probe_layout::{Declared, Dims, Folded, Mesh, Misplaced, Remark, Remarks, fold};
+use probe_pair::{Many, Mapping, OpPair, Paired, Pairing, PartMatch, PartPair, value_key};
 
 /// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
 const WHOLE: f64 = 0.005;
@@ -50,6 +50,7 @@ pub(super) fn read(
     part: &PartMatch,
     baseline: &Dump,
     candidate: &Dump,
+    mapping: &Mapping,
 ) -> Result<(Rank, Rank, Layouts), CompareError> {
     let all = |dump: &Dump, keys: &[PartKey]| -> Result<Vec<Rank>, CompareError> {
         keys.par_iter().map(|key| dump.reader.read(key).map_err(CompareError::from)).collect()
@@ -66,13 +67,13 @@ pub(super) fn read(
         Some(Many::Candidate(keys)) => {
             let (b, c) = rayon::join(|| baseline.reader.read(&part.baseline), || all(candidate, keys));
             let b = b?;
-            let (rank, layouts) = Layouts::of(fold(c?, &b), numbers(keys), candidate, false);
+            let (rank, layouts) = Layouts::of(c?, &b, numbers(keys), (candidate, false), mapping)?;
             Ok((b, rank, layouts))
         }
         Some(Many::Baseline(keys)) => {
             let (b, c) = rayon::join(|| all(baseline, keys), || candidate.reader.read(&part.candidate));
             let c = c?;
-            let (rank, layouts) = Layouts::of(fold(b?, &c), numbers(keys), baseline, true);
+            let (rank, layouts) = Layouts::of(b?, &c, numbers(keys), (baseline, true), mapping)?;
             Ok((rank, c, layouts))
         }
     }
@@ -108,6 +109,23 @@ fn groups(dump: &Dump) -> Vec<(String, Vec<u32>)> {
     dump.environment.iter().filter_map(group).collect()
 }
 
+/// Returns the layouts of the user's mapping; axes without a mesh are those of the recorded groups.
+fn declared(mapping: &Mapping, groups: &[(String, Vec<u32>)], ranks: usize) -> Result<Declared, String> {
+    let mut declared = Declared::default();
+    for line in mapping.layouts() {
+        let told = |why: String| format!("layout of {:?}: {why}", line.op);
+        let dims = Dims::parse(&line.dims).map_err(told)?;
+        let mesh = match &line.mesh {
+            Some(mesh) => Mesh::parse(mesh).map_err(told)?,
+            None => Mesh::of_groups(groups, ranks, dims.only_axis()).ok_or_else(|| {
+                told("the recorded groups do not tell the axes; give `mesh = \"dp=2 tp=4\"`".to_owned())
+            })?,
+        };
+        declared.add(&line.op, line.slot.as_deref(), &line.dims, mesh)?;
+    }
+    Ok(declared)
+}
+
 /// Returns the name of the one dimension of a mesh of `ranks` ranks that a placement names: `device_mesh [2] names ['tp'] …`.
 fn mesh_name(placement: &str, ranks: usize) -> Option<String> {
     let rest = placement.strip_prefix("device_mesh [")?;
@@ -117,14 +135,21 @@ fn mesh_name(placement: &str, ranks: usize) -> Option<String> {
 }
 
 impl Layouts {
-    fn of(folded: Folded, ranks: Vec<u32>, dump: &Dump, of_baseline: bool) -> (Rank, Self) {
+    /// Folds the ranks of one side.
+    fn of(
+        ranks: Vec<Rank>,
+        other: &Rank,
+        numbers: Vec<u32>,
+        (dump, of_baseline): (&Dump, bool),
+        mapping: &Mapping,
+    ) -> Result<(Rank, Self), CompareError> {
         let mut groups = groups(dump);
-        let named = folded.placements.iter().find_map(|placement| mesh_name(placement, ranks.len()));
-        groups.extend(named.map(|name| (name, ranks.clone())));
-        (
-            folded.rank,
-            Self { remarks: folded.remarks, misplaced: folded.misplaced, ranks, groups, of_baseline },
-        )
+        let told = |reason: String| CompareError::Layout { reason };
+        let declared = declared(mapping, &groups, numbers.len()).map_err(told)?;
+        let Folded { rank, remarks, placements, misplaced } = fold(ranks, other, &declared).map_err(told)?;
+        let named = placements.iter().find_map(|placement| mesh_name(placement, numbers.len()));
+        groups.extend(named.map(|name| (name, numbers.clone())));
+        Ok((rank, Self { remarks, misplaced, ranks: numbers, groups, of_baseline }))
     }
 
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.
@@ -132,7 +157,7 @@ impl Layouts {
         if self.ranks.is_empty() {
             return;
         }
-        let PartJudgement { ops, findings, notes, .. } = judged;
+        let PartJudgement { ops, slots, findings, notes, counts, .. } = judged;
         findings.retain(|finding| !self.is_of_layout(pair, finding, ops));
         for (place, finding) in findings.iter_mut().enumerate() {
             let before = finding.cause;
@@ -143,18 +168,29 @@ impl Layouts {
                 finding.reason = own.map_or_else(|| said.clone(), |reason| format!("{said}; {reason}"));
             }
         }
+        if findings.is_empty() {
+            // Rounding of sums in another order, of values that cancel (a key's bias has no gradient), is no fault.
+            let values = (0..slots.len()).filter(|&op| ops[op].role == Role::Recovers);
+            for op in values.collect::<Vec<_>>() {
+                for slot in 0..slots.get(op).map_or(0, <[_]>::len) {
+                    if let Some(judged) =
+                        slots.at_mut(op, slot).filter(|judged| judged.verdict == Verdict::Differs)
+                    {
+                        judged.verdict = Verdict::Close;
+                        counts.verdicts[Verdict::Differs as usize] -= 1;
+                        counts.verdicts[Verdict::Close as usize] += 1;
+                    }
+                }
+            }
+        }
         if !findings.iter().any(|finding| finding.cause == Cause::Input) {
             notes.retain(|note| !note.starts_with(OWN_INPUTS));
         }
     }
 
-    /// Returns true for a call of the run on many ranks alone after which nothing differs: it splits, joins or scales what ranks exchange.
+    /// Returns true for a call of one run alone after which nothing differs: it splits, joins or scales what ranks exchange.
     fn is_of_layout(&self, pair: &PartPair, finding: &Finding, judged: &[OpJudgement]) -> bool {
-        let alone = pair.ops.get(finding.order).is_some_and(|op| match op.ops {
-            Paired::CandidateOnly(_) => !self.of_baseline,
-            Paired::BaselineOnly(_) => self.of_baseline,
-            Paired::Both(..) => false,
-        });
+        let alone = pair.ops.get(finding.order).is_some_and(|op| !matches!(op.ops, Paired::Both(..)));
         let follows = |op: &&OpJudgement| op.follows.is_some_and(|at| at.place() == finding.order);
         let differs =
             |op: &OpJudgement| matches!(op.verdict, Verdict::Differs | Verdict::NonFinite | Verdict::Shape);

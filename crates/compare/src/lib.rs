@@ -347,7 +347,7 @@ fn compare_part(
     options: &CompareOptions,
     progress: &dyn Progress,
 ) -> Result<DonePart, CompareError> {
-    let (mut b, mut c, layouts) = layouts::read(part, baseline, candidate)?;
+    let (mut b, mut c, layouts) = layouts::read(part, baseline, candidate, &options.mapping)?;
     if b.task != c.task && !options.request.any_task && !share_statistics((baseline, &b), (candidate, &c)) {
         return Err(CompareError::Tasks {
             place: format!("step {} {}", part.baseline.step, part.baseline.rank),

@@ -3,10 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use probe_dump::{OpKind, OpName, Phase, Rank};
+use probe_dump::{Number, Op, OpKind, OpName, Phase, Rank, Scalar, Value};
 
 /// Least share of calls in modules of both runs, from which on modules tell which calls belong together.
 const SHARED: (usize, usize) = (9, 10);
+
+/// Module of calls outside of all modules.
+const OUTSIDE: &str = "the program";
+
+/// Most pairs of calls in one module that are held against each other.
+const MOST_PAIRS: usize = 1 << 20;
 
 /// Calls of one function in one module, in order.
 type InModule = BTreeMap<String, Vec<u32>>;
@@ -54,6 +60,7 @@ pub(crate) fn under_common_names(ranks: &mut [Rank]) -> Vec<String> {
 pub(crate) fn under_others_names(ranks: &mut [Rank], other: &Rank, split: bool) {
     let others = calls(other);
     let modules: BTreeSet<&String> = others.values().flat_map(BTreeMap::keys).collect();
+    let other_ops = by_name(other);
     for rank in ranks {
         let own = calls(rank);
         let inside = own.values().flatten();
@@ -64,6 +71,7 @@ pub(crate) fn under_others_names(ranks: &mut [Rank], other: &Rank, split: bool) 
         if !split && known * SHARED.1 < all * SHARED.0 {
             continue;
         }
+        let own_ops = by_name(rank);
         let mut renamed: HashMap<(&str, u32), Option<u32>> = HashMap::new();
         for (stem, modules) in own.iter().filter(|(stem, _)| !stem.starts_with("Aten.")) {
             let theirs = others.get(stem);
@@ -71,18 +79,83 @@ pub(crate) fn under_others_names(ranks: &mut [Rank], other: &Rank, split: bool) 
             let mut new = most..;
             for (module, calls) in modules {
                 let numbers = theirs.and_then(|theirs| theirs.get(module)).map_or(&[][..], Vec::as_slice);
-                if split && numbers.len() != calls.len() {
-                    renamed.extend(calls.iter().map(|call| ((stem.as_str(), *call), None)));
-                    continue;
-                }
-                for (place, call) in calls.iter().enumerate() {
-                    let number = numbers.get(place).copied().or_else(|| new.next());
+                let partners = if numbers.len() == calls.len() {
+                    numbers.iter().copied().map(Some).collect()
+                } else if split && module == OUTSIDE {
+                    // A stage's optimizer updates its own parameters alone.
+                    vec![None; calls.len()]
+                } else {
+                    alike(stem, (calls, &own_ops), (numbers, &other_ops))
+                };
+                for (call, partner) in calls.iter().zip(partners) {
+                    let number = partner.or_else(|| if split { None } else { new.next() });
                     renamed.insert((stem, *call), number);
                 }
             }
         }
         apply(rank, &renamed);
     }
+}
+
+fn by_name(rank: &Rank) -> HashMap<&str, &Op> {
+    rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()
+}
+
+/// Returns for each of `calls` the call of the other run that it stands for: the longest sequence of pairs whose arguments may be parts of each
+/// other's.
+fn alike(
+    stem: &str,
+    (calls, own): (&[u32], &HashMap<&str, &Op>),
+    (others, theirs): (&[u32], &HashMap<&str, &Op>),
+) -> Vec<Option<u32>> {
+    let mut partners = vec![None; calls.len()];
+    if calls.len().saturating_mul(others.len()) > MOST_PAIRS {
+        return partners;
+    }
+    let name = |call: u32| format!("{stem}.{call}.forward");
+    let fits = |a: usize, b: usize| {
+        let ops = own.get(name(calls[a]).as_str()).zip(theirs.get(name(others[b]).as_str()));
+        ops.is_some_and(|(a, b)| is_part(a, b))
+    };
+    // Length of the longest sequence from each pair of places on.
+    let mut longest = vec![vec![0_usize; others.len() + 1]; calls.len() + 1];
+    for a in (0..calls.len()).rev() {
+        for b in (0..others.len()).rev() {
+            let skipped = longest[a + 1][b].max(longest[a][b + 1]);
+            longest[a][b] = if fits(a, b) { skipped.max(longest[a + 1][b + 1] + 1) } else { skipped };
+        }
+    }
+    let (mut a, mut b) = (0, 0);
+    while a < calls.len() && b < others.len() {
+        if longest[a][b] == longest[a + 1][b] {
+            a += 1;
+        } else if longest[a][b] == longest[a][b + 1] {
+            b += 1;
+        } else {
+            partners[a] = Some(others[b]);
+            (a, b) = (a + 1, b + 1);
+        }
+    }
+    partners
+}
+
+/// Returns true if a call's arguments and results may be parts of those of another call: no dimension is larger, and no option differs.
+fn is_part(own: &Op, whole: &Op) -> bool {
+    let arguments = |op: &Op| op.slots.iter().filter(|slot| !slot.side.is_result()).count();
+    let same = arguments(own) == arguments(whole);
+    same && own.slots.iter().all(|slot| {
+        let Some(other) = whole.slots.iter().find(|other| other.path == slot.path) else { return false };
+        match (&slot.value, &other.value) {
+            (Value::Tensor(a), Value::Tensor(b)) => {
+                a.shape.len() == b.shape.len() && a.shape.iter().zip(b.shape.iter()).all(|(a, b)| a <= b)
+            }
+            (
+                Value::Scalar(Scalar::Number(Number::Int(a))),
+                Value::Scalar(Scalar::Number(Number::Int(b))),
+            ) => a == b || (*a > 0 && b > a && b % a == 0),
+            (a, b) => a == b,
+        }
+    })
 }
 
 /// Gives calls new numbers, by function and number, and takes out those without one.
@@ -119,7 +192,7 @@ fn calls(rank: &Rank) -> BTreeMap<String, InModule> {
             && !op.name.is_collective()
             && let Some(call) = op.name.call()
         {
-            let module = op.parent.as_deref().map_or_else(|| "the program".to_owned(), without_class);
+            let module = op.parent.as_deref().map_or_else(|| OUTSIDE.to_owned(), without_class);
             found.entry(op.name.stem().to_owned()).or_default().entry(module).or_default().push(call);
         }
     }

@@ -105,3 +105,18 @@ pub(crate) fn other_way(layout: &Layout) -> Option<Box<[Cell]>> {
     let (from, to) = (made(own)?, made(&Cut { zigzag: !zigzag, ..*own })?);
     layout.cells.iter().map(|cell| Some(to[from.iter().position(|own| own == cell)?].clone())).collect()
 }
+
+/// Returns dimensions, each with the order of its indices in a value that was gathered from zigzag shards in the order of the ranks.
+pub(crate) fn gathered_zigzag(shape: &[usize], ranks: usize) -> Vec<(usize, Box<[Range<usize>]>)> {
+    let groups = (2..=ranks).filter(|count| ranks.is_multiple_of(*count));
+    let one = |count: usize| {
+        (0..shape.len()).filter_map(move |dimension| {
+            let size = shape[dimension];
+            let cut = Cut { dimension, blocks: 1, zigzag: true };
+            let held = (0..count).map(|index| ranges(size, size / count, index, cut));
+            let ranges = held.collect::<Option<Vec<_>>>().filter(|_| size >= 2 * count)?;
+            Some((dimension, ranges.concat().into()))
+        })
+    };
+    groups.flat_map(one).collect()
+}

@@ -6,13 +6,16 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use probe_dump::{
-    Checksum, Content, DataKey, Number, Op, Phase, Rank, Scalar, TensorRecord, TensorStore, Value,
+    Checksum, Content, DataKey, Number, Op, OpKind, Phase, Rank, Scalar, Slot, TensorRecord, TensorStore,
+    Value,
 };
 use probe_measure as measure;
 
 use super::calls::{under_common_names, under_others_names};
+use super::cuts::{gathered_zigzag, is_zigzag};
+use super::declared::Declared;
 use super::infer::{self, Held, Inferred, NEAR, NEARER};
-use super::layout::{Among, Layout};
+use super::layout::{Among, Cell, Layout};
 use super::merge::{in_order_of, merged};
 use super::numbering::{Misplaced, Numbering, under_global_numbers};
 use super::record;
@@ -61,6 +64,7 @@ impl Gathered {
         let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
         for (place, op) in ops.iter_mut().enumerate() {
             let partner = others.get(op.name.as_str());
+            let unbiased = partner.is_some_and(|partner| lacks_bias(op, partner));
             for (slot, held) in op.slots.iter_mut().enumerate() {
                 let of = |(rank, ops): (usize, &HashMap<&str, &Op>)| {
                     Some((rank, tensor(ops.get(op.name.as_str())?, &held.name.path)?))
@@ -70,7 +74,7 @@ impl Gathered {
                 if pieces.is_empty() || !matches!(held.value, Value::Tensor(_)) {
                     continue;
                 }
-                if pieces.iter().any(|(_, record)| masked(record)) {
+                if (unbiased && held.side.is_result()) || pieces.iter().any(|(_, record)| masked(record)) {
                     held.value = Value::Unsupported;
                     continue;
                 }
@@ -94,10 +98,12 @@ impl Gathered {
         stores: &[Arc<dyn TensorStore>],
         (other, split): (&Rank, bool),
         numbers: &[u32],
-    ) -> (Vec<Inferred>, HashMap<usize, Remark>) {
+        declared: &Declared,
+    ) -> Result<(Vec<Inferred>, HashMap<usize, Remark>), String> {
         let jobs = &self.jobs;
         let mut inferred: Vec<Inferred> = jobs.par_iter().map(|job| explained(job, stores, other)).collect();
         by_rows(jobs, &mut inferred, stores, other, split);
+        self.as_declared(ops, &mut inferred, (stores, other), numbers, declared)?;
         let orders = in_common_order(jobs, &mut inferred, numbers);
         let is_gradient =
             |place: usize| matches!(ops[place].name.phase(), Phase::Backward | Phase::ParameterGradient);
@@ -110,17 +116,175 @@ impl Gathered {
         if terms > 1 {
             let found = inferred.par_iter_mut().enumerate().filter(|(job, _)| gradients.contains(job));
             found.for_each(|(job, found)| share_of_mean(&jobs[job], found, terms, stores, other));
+        } else if split {
+            self.micro_batches(ops, &mut inferred, &gradients, stores, other);
         }
-        (inferred, orders)
+        if inferred.iter().any(|found| is_zigzag(&found.layout)) {
+            self.gathered(ops, &mut inferred, stores, other);
+        }
+        Ok((inferred, orders))
     }
+
+    /// Replaces layouts by those that the user declared.
+    fn as_declared(
+        &self,
+        ops: &[Op],
+        inferred: &mut [Inferred],
+        (stores, other): (&[Arc<dyn TensorStore>], &Rank),
+        numbers: &[u32],
+        declared: &Declared,
+    ) -> Result<(), String> {
+        let mut used = Vec::new();
+        for (&(place, slot), &job) in &self.places {
+            let (op, slot) = (&ops[place], &ops[place].slots[slot]);
+            let Some(line) = declared.of(op.name.as_str(), &slot.path, slot.side.is_result()) else {
+                continue;
+            };
+            used.push(line);
+            let (held, found) = (&self.jobs[job], &mut inferred[job]);
+            let Some(baseline) = &held.baseline else { continue };
+            let ranks: Vec<(usize, Vec<usize>)> = held
+                .pieces
+                .iter()
+                .map(|(rank, record)| (numbers[*rank] as usize, infer::sizes(record)))
+                .collect();
+            let wrong = |why: String| line.wrong(&format!("{why} ({} {})", op.name.as_str(), slot.path));
+            let layout = line.dims.layout(&infer::sizes(baseline), &line.mesh, &ranks).map_err(wrong)?;
+            let picks = (0..held.pieces.len()).collect();
+            let mut said = Inferred {
+                layout,
+                picks,
+                odd: Vec::new(),
+                distance: None,
+                by_content: false,
+                of_term: false,
+            };
+            let (own, seen) = (measured(held, &said, stores, other), measured(held, found, stores, other));
+            if seen < NEAR && seen < NEARER * own && own > NEAR {
+                return Err(wrong("the sizes fit, but the values are those of another layout, which was found without this line".to_owned()));
+            }
+            said.distance = Some(own);
+            *found = said;
+        }
+        declared
+            .unused(&used)
+            .map_or(Ok(()), |name| Err(format!("layout of {name:?}: no value of all ranks has this name")))
+    }
+
+    /// Takes gradients that are as many times too large as there are micro-batches for those of the mean, if the optimizer got the right ones: the
+    /// schedule divides them at the end.
+    fn micro_batches(
+        &self,
+        ops: &[Op],
+        inferred: &mut [Inferred],
+        gradients: &HashSet<usize>,
+        stores: &[Arc<dyn TensorStore>],
+        other: &Rank,
+    ) {
+        let forward = |op: &&Op| op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward;
+        let calls = ops.iter().filter(forward).filter_map(|op| op.name.call());
+        let terms = calls.max().map_or(1, |last| last + 1);
+        let optimizer = |place: usize, slot: usize| {
+            let op = &ops[place];
+            op.name.as_str().starts_with("Optimizer.") && op.slots[slot].path.starts_with("input.grad.")
+        };
+        let used =
+            self.places.iter().filter(|((place, slot), _)| optimizer(*place, *slot)).map(|(_, job)| *job);
+        let mut used: Vec<usize> = used.collect();
+        used.sort_unstable();
+        used.truncate(SOME);
+        let near = |job: &&usize| measured(&self.jobs[**job], &inferred[**job], stores, other) < NEAR;
+        if terms < 2 || used.is_empty() || used.iter().filter(near).count() * 5 < used.len() * 4 {
+            return;
+        }
+        let found = inferred
+            .par_iter_mut()
+            .enumerate()
+            .filter(|(job, _)| gradients.contains(job) && !used.contains(job));
+        found.for_each(|(job, found)| {
+            let mut shared = found.clone();
+            shared.layout.among = match found.layout.among {
+                Among::Replicas => Among::Sum(terms),
+                Among::Sum(share) => Among::Sum(share.saturating_mul(terms)),
+            };
+            shared.of_term = true;
+            let distance = measured(&self.jobs[job], &shared, stores, other);
+            if distance < NEARER * measured(&self.jobs[job], found, stores, other) {
+                shared.distance = Some(distance);
+                *found = shared;
+            }
+        });
+    }
+
+    /// Finds replicas that were gathered from zigzag shards, in the order of the ranks, by ops that compute the right results of them.
+    fn gathered(&self, ops: &[Op], inferred: &mut [Inferred], stores: &[Arc<dyn TensorStore>], other: &Rank) {
+        let near = |found: &Inferred| found.distance.is_some_and(|distance| distance < NEAR);
+        let slots = |place: usize, results: bool| {
+            let of =
+                ops[place].slots.iter().enumerate().filter(move |(_, slot)| slot.side.is_result() == results);
+            of.filter_map(move |(slot, _)| self.places.get(&(place, slot)).copied())
+        };
+        let backward = (0..ops.len()).filter(|&place| ops[place].name.phase() == Phase::Backward);
+        let gradients: BTreeSet<usize> = backward.flat_map(|place| slots(place, true)).collect();
+        let right: Vec<usize> = (0..ops.len())
+            .filter(|&place| {
+                slots(place, true).count() > 0 && slots(place, true).all(|job| near(&inferred[job]))
+            })
+            .collect();
+        let read: BTreeSet<usize> = right.iter().flat_map(|&place| slots(place, false)).collect();
+        for job in read.union(&gradients).copied() {
+            let (held, found) = (&self.jobs[job], &inferred[job]);
+            let Some(baseline) = held.baseline.as_ref().filter(|_| held.pieces.len() > 1) else { continue };
+            if baseline.checksum == held.pieces[found.picks[0]].1.checksum
+                || measured(held, found, stores, other) < NEAR
+            {
+                continue;
+            }
+            // Of shards, in dimensions that are not cut.
+            let whole = |dimension: usize| {
+                let size = found.layout.shape[dimension];
+                let held = |cell: &Cell| {
+                    cell.dimensions()[dimension].iter().map(ExactSizeIterator::len).sum::<usize>()
+                };
+                found.layout.cells.iter().all(|cell| held(cell) == size)
+            };
+            let orders = gathered_zigzag(&found.layout.shape, held.pieces.len());
+            let orders = orders.into_iter().filter(|(dimension, _)| whole(*dimension));
+            let sum = if gradients.contains(&job) { Among::Sum(1) } else { found.layout.among };
+            let ways = orders.flat_map(|order| [(order.clone(), found.layout.among), (order, sum)]);
+            let ordered = ways.into_iter().find_map(|((dimension, ranges), among)| {
+                let mut ordered = found.clone();
+                let cells = found.layout.cells.iter().cloned();
+                ordered.layout.cells = cells.map(|cell| cell.with(dimension, ranges.clone())).collect();
+                ordered.layout.among = among;
+                let distance = measured(held, &ordered, stores, other);
+                ordered.distance = Some(distance);
+                (distance < NEAR).then_some(ordered)
+            });
+            if let Some(ordered) = ordered {
+                inferred[job] = ordered;
+            }
+        }
+    }
+}
+
+/// Returns the distance of the value that an explanation makes to the other run's.
+fn measured(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStore>], other: &Rank) -> f64 {
+    let pieces: Vec<Held<'_>> =
+        job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+    let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store));
+    baseline.map_or(f64::INFINITY, |baseline| infer::measured(&pieces, baseline, found))
 }
 
 /// Folds the ranks of one step, in order of rank, into one. `other` is the run to be compared with: where layouts leave a choice, the values of
 /// its ops of the same names decide.
 ///
+/// # Errors
+/// What does not fit of a declared layout, in words.
+///
 /// # Panics
 /// Without ranks.
-pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
+pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<Folded, String> {
     let Numbering { split, misplaced } = under_global_numbers(&mut ranks, other);
     let unequal = if split { Vec::new() } else { under_common_names(&mut ranks) };
     under_others_names(&mut ranks, other, split);
@@ -131,7 +295,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
     ops.retain(|op| !op.name.is_collective() || others.contains_key(op.name.as_str()));
     let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
     let gathered = Gathered::of(&mut ops, &ranks, &others);
-    let (inferred, orders) = gathered.layouts(&ops, &stores, (other, split), &numbers);
+    let (inferred, orders) = gathered.layouts(&ops, &stores, (other, split), &numbers, declared)?;
     let jobs = gathered.jobs.par_iter().zip(&inferred).enumerate();
     let made: Vec<(TensorRecord, Option<Made>)> =
         jobs.map(|(number, (job, found))| value(number, job, found, &stores)).collect();
@@ -145,7 +309,8 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
     }
     let mut remarks = Remarks::new();
     for (&(place, slot), &job) in &gathered.places {
-        if is_of_order(&gathered.jobs[job], &inferred[job]) {
+        let is_call = ops[place].name.kind() == OpKind::Api;
+        if is_of_order(&gathered.jobs[job], &inferred[job], split && is_call) {
             ops[place].slots[slot].value = Value::Unsupported;
             continue;
         }
@@ -155,7 +320,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
             remarks.insert((place, slot), said);
         }
     }
-    whole_sizes(&mut ops, &others, &remarks);
+    whole_arguments(&mut ops, &others, &remarks);
     let pieces = gathered.jobs.iter().flat_map(|job| &job.pieces);
     let placements = pieces.filter_map(|(_, record)| record.placement.clone()).collect();
     let mut first = ranks.into_iter().next().expect("a step has ranks");
@@ -165,7 +330,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank) -> Folded {
         let note = format!("the ranks call {function}{more} unequally often; these calls are not compared");
         first.notes.push(note);
     }
-    Folded { rank: first, remarks, placements, misplaced }
+    Ok(Folded { rank: first, remarks, placements, misplaced })
 }
 
 fn tensor(op: &Op, path: &str) -> Option<Arc<TensorRecord>> {
@@ -175,17 +340,30 @@ fn tensor(op: &Op, path: &str) -> Option<Arc<TensorRecord>> {
     })
 }
 
+/// Returns true for a linear call without the bias that the other run's has: the bias is added once, behind the reduction.
+fn lacks_bias(op: &Op, partner: &Op) -> bool {
+    let linear =
+        op.name.kind() == OpKind::Api && op.name.api() == "linear" && op.name.phase() == Phase::Forward;
+    linear
+        && ["input.2", "kwarg.bias"]
+            .iter()
+            .any(|path| tensor(partner, path).is_some() && tensor(op, path).is_none())
+}
+
 /// Returns true for a lookup in a sharded table before the rows that are not in a rank's shard are masked: it holds anything there.
 fn masked(record: &TensorRecord) -> bool {
     record.placement.as_deref().is_some_and(|placement| placement.contains("'MaskP'"))
 }
 
-/// Returns true for whole numbers of shards that fit no part of the other run's: places in an order of tokens that each rank has for itself.
-fn is_of_order(job: &Job, found: &Inferred) -> bool {
+/// Returns true for shards that fit no part of the other run's, if they are whole numbers (places in an order of tokens that each rank has for
+/// itself), or `routed`: buffers of tokens of another size.
+fn is_of_order(job: &Job, found: &Inferred, routed: bool) -> bool {
     let Some(baseline) = &job.baseline else { return false };
     let number = baseline.dtype.known().is_some_and(|dtype| !dtype.is_float());
     let shards = job.pieces.iter().any(|(_, record)| record.shape != baseline.shape);
-    number && shards && found.distance.is_none_or(|distance| distance >= NEAR)
+    (number || (routed && found.layout.is_whole()))
+        && shards
+        && found.distance.is_none_or(|distance| distance >= NEAR)
 }
 
 /// Explains values that no cut explains by the order of their rows: first those whose rows show it, then those that have as many.
@@ -362,13 +540,27 @@ fn remark(job: &Job, found: &Inferred, numbers: &[u32]) -> Option<Remark> {
     }
 }
 
-/// Replaces sizes that a program computes from those of a shard (`view(b, t, heads / ranks, -1)`) by the other run's, in ops with sharded
-/// values.
-fn whole_sizes(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remarks) {
+/// Replaces sizes that a program computes from those of a shard (`view(b, t, heads / ranks, -1)`) by the other run's, in calls with sharded
+/// values, and what only one side gives by name (a mask for a rank's part of the sequence stands for the flag `is_causal`).
+fn whole_arguments(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remarks) {
     for (place, op) in ops.iter_mut().enumerate() {
         let sharded =
             (0..op.slots.len()).any(|slot| matches!(remarks.get(&(place, slot)), Some(Remark::Sharded(_))));
         let Some(partner) = others.get(op.name.as_str()).filter(|_| sharded) else { continue };
+        if op.name.kind() == OpKind::Api {
+            let given = |op: &Op, path: &str| op.slots.iter().any(|slot| &*slot.path == path);
+            op.slots
+                .iter_mut()
+                .filter(|slot| slot.path.starts_with("kwarg.") && !given(partner, &slot.path))
+                .for_each(|slot| {
+                    slot.value = Value::Unsupported;
+                });
+            let lacking =
+                partner.slots.iter().filter(|slot| slot.path.starts_with("kwarg.") && !given(op, &slot.path));
+            let lacking: Vec<Slot> =
+                lacking.filter(|slot| !matches!(slot.value, Value::Tensor(_))).cloned().collect();
+            op.slots.extend(lacking);
+        }
         for slot in &mut op.slots {
             let Value::Scalar(Scalar::Number(Number::Int(local))) = slot.value else { continue };
             let Some(Value::Scalar(Scalar::Number(Number::Int(whole)))) =

@@ -6,7 +6,7 @@
 use probe_dump::{Checksum, DType, TensorData, TensorRecord, TensorRef, TensorStore};
 use probe_measure as measure;
 
-use super::cuts::{MOST_CELLS, cuts, tiles};
+use super::cuts::{MOST_CELLS, cuts, gathered_zigzag, tiles};
 use super::layout::{Among, Cell, Layout};
 use super::{pieces, record};
 
@@ -132,6 +132,9 @@ impl<'a> Value<'a> {
             {
                 return whole(first, Among::Sum(share), Vec::new(), Some(distance));
             }
+            if let Some(found) = self.gathered_terms(shape, &first, nearest) {
+                return found;
+            }
         }
         // The candidate is wrong where any of its replicas is.
         let worst = (0..first.len()).max_by(|&a, &b| alone[a].total_cmp(&alone[b])).unwrap_or(0);
@@ -140,6 +143,25 @@ impl<'a> Value<'a> {
             .flat_map(|class| classes[class].clone())
             .collect();
         whole(vec![first[worst]], Among::Replicas, odd, Some(alone[worst]))
+    }
+
+    /// Explains terms of a sum that lie in the order in which ranks hold zigzag shards: gradients of what was gathered from these.
+    fn gathered_terms(&self, shape: &[usize], first: &[usize], nearest: f64) -> Option<Inferred> {
+        self.data.as_ref().filter(|_| nearest > NEAR)?;
+        gathered_zigzag(shape, self.pieces.len()).into_iter().find_map(|(dimension, ranges)| {
+            let cell = Cell::whole(shape).with(dimension, ranges);
+            let cells = vec![cell; first.len()].into();
+            let layout = Layout { shape: shape.into(), cells, among: Among::Sum(1) };
+            let distance = self.distance(&layout, first);
+            (distance < NEAR).then(|| Inferred {
+                layout,
+                picks: first.to_vec(),
+                odd: Vec::new(),
+                distance: Some(distance),
+                by_content: false,
+                of_term: false,
+            })
+        })
     }
 
     /// Returns true if the pieces, which are whole numbers, add up to the baseline (counts of tokens).
@@ -202,7 +224,34 @@ impl<'a> Value<'a> {
                 }
             }
         }
-        best
+        self.multiple(shape, &locals[0], &splits).or(best)
+    }
+
+    /// Explains shards of a multiple of the value: gradients of each rank's own term of a mean. The factor is left in.
+    fn multiple(&self, shape: &[usize], local: &[usize], splits: &[usize]) -> Option<Inferred> {
+        self.data.as_ref()?;
+        let floats = self.pieces[0].0.dtype.known().is_some_and(DType::is_float);
+        let ranks = u32::try_from(self.pieces.len()).ok().filter(|_| floats)?;
+        let all: Vec<usize> = (0..self.pieces.len()).collect();
+        cuts(local, splits).into_iter().find_map(|cut| {
+            let cells = tiles(shape, local, splits, cut).filter(|cells| cells.len() == self.pieces.len())?;
+            let order = self.by_content(&cells, true)?;
+            let placed = order.iter().map(|&cell| cells[cell].clone()).collect();
+            let mut layout = Layout { shape: shape.into(), cells: placed, among: Among::Replicas };
+            let fits = (2..=ranks).filter(|share| ranks.is_multiple_of(*share)).any(|share| {
+                layout.among = Among::Sum(share);
+                self.distance(&layout, &all) < NEAR
+            });
+            layout.among = Among::Replicas;
+            fits.then(|| Inferred {
+                distance: Some(self.distance(&layout, &all)),
+                layout,
+                picks: all.clone(),
+                odd: Vec::new(),
+                by_content: true,
+                of_term: false,
+            })
+        })
     }
 
     /// Returns explanations of the pieces as these cells, the likeliest first; with `only_content`, those alone that content tells.
@@ -220,7 +269,7 @@ impl<'a> Value<'a> {
             })
         };
         let mut orders: Vec<(Vec<usize>, bool)> = Vec::new();
-        if let Some(order) = self.by_content(cells)
+        if let Some(order) = self.by_content(cells, false)
             && (0..count).all(|cell| order.iter().filter(|&&of| of == cell).count() == each)
         {
             orders.push((order, true));
@@ -255,13 +304,13 @@ impl<'a> Value<'a> {
         found
     }
 
-    /// Returns the cell that each piece is nearest to, if one is clearly the nearest.
-    fn by_content(&self, cells: &[Cell]) -> Option<Vec<usize>> {
+    /// Returns the cell that each piece is nearest to, if one is clearly the nearest; with `scaled`, up to a factor.
+    fn by_content(&self, cells: &[Cell], scaled: bool) -> Option<Vec<usize>> {
         let (pieces, baseline) = self.data.as_ref().filter(|_| cells.len() <= MOST_CELLS)?;
         let whole = baseline.view();
         let nearest = |piece: &TensorData| {
             let distances: Vec<f64> =
-                cells.iter().map(|cell| part_distance(whole, cell, piece.view())).collect();
+                cells.iter().map(|cell| part_distance(whole, cell, piece.view(), scaled)).collect();
             let best = (0..cells.len()).min_by(|&a, &b| distances[a].total_cmp(&distances[b]))?;
             let second = (0..cells.len()).filter(|&cell| cell != best).map(|cell| distances[cell]);
             (distances[best] < second.fold(f64::INFINITY, f64::min) * 0.5).then_some(best)
@@ -318,20 +367,36 @@ pub(crate) fn distance(pieces: &[Held<'_>], baseline: Held<'_>, explanation: &In
     Value::new(pieces, Some(baseline)).distance(&explanation.layout, &explanation.picks)
 }
 
+/// As [`distance`], of replicas too, which are otherwise not read.
+pub(crate) fn measured(pieces: &[Held<'_>], baseline: Held<'_>, explanation: &Inferred) -> f64 {
+    let picked: Vec<Held<'_>> = explanation.picks.iter().map(|&pick| pieces[pick]).collect();
+    let load = |(record, store): &Held<'_>| store.load(record.data.as_deref()?).ok();
+    let data = load(&baseline)
+        .and_then(|baseline| Some((picked.iter().map(load).collect::<Option<Vec<_>>>()?, baseline)));
+    let all: Vec<usize> = (0..picked.len()).collect();
+    Value { pieces: &picked, baseline: Some(baseline), data }.distance(&explanation.layout, &all)
+}
+
 /// Returns the relative error of the part of `candidate` that a cell is, of a cell of several ranges that of the first; both tensors are whole.
 pub fn part_error(baseline: TensorRef<'_>, candidate: TensorRef<'_>, cell: &Cell) -> f64 {
     let Some((offset, sizes)) = first_part(candidate, cell) else { return f64::INFINITY };
     let part =
         TensorRef::strided(candidate.storage(), candidate.dtype(), &sizes, candidate.strides(), offset);
-    part.map_or(f64::INFINITY, |part| part_distance(baseline, cell, part))
+    part.map_or(f64::INFINITY, |part| part_distance(baseline, cell, part, false))
 }
 
-/// Returns the relative error of a piece against the part of `whole` that a cell is; of a cell of several ranges, against the first.
-fn part_distance(whole: TensorRef<'_>, cell: &Cell, piece: TensorRef<'_>) -> f64 {
+/// Returns the relative error of a piece against the part of `whole` that a cell is; of a cell of several ranges, against the first. With `scaled`,
+/// what their cosine lacks of 1.
+fn part_distance(whole: TensorRef<'_>, cell: &Cell, piece: TensorRef<'_>, scaled: bool) -> f64 {
     let Some((offset, sizes)) = first_part(whole, cell) else { return f64::INFINITY };
     let b = TensorRef::strided(whole.storage(), whole.dtype(), &sizes, whole.strides(), offset);
     let c = TensorRef::strided(piece.storage(), piece.dtype(), &sizes, piece.strides(), piece.offset());
     let (Ok(b), Ok(c)) = (b, c) else { return f64::INFINITY };
+    if scaled {
+        return measure::compare(b, c)
+            .and_then(|metrics| metrics.cosine)
+            .map_or(f64::INFINITY, |cosine| 1.0 - cosine);
+    }
     error(b, c)
 }
 

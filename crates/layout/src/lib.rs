@@ -11,6 +11,8 @@
 
 mod calls;
 mod cuts;
+mod declared;
+mod dims;
 mod fold;
 mod infer;
 mod layout;
@@ -26,6 +28,8 @@ mod store;
 mod tests;
 mod usual;
 
+pub use declared::Declared;
+pub use dims::{Dims, Mesh};
 pub use fold::{Folded, fold};
 pub use infer::part_error;
 pub use layout::{Among, Cell, Layout};

@@ -12,7 +12,7 @@ use probe_dump::{
 };
 use probe_measure as measure;
 
-use super::{Folded, Remark, fold};
+use super::{Declared, Folded, Mesh, Remark, fold};
 
 /// Tensors of binary32 by key.
 #[derive(Default)]
@@ -85,10 +85,15 @@ fn rank(number: u32, values: &[Matrix], with_data: bool) -> Rank {
     }
 }
 
+/// Folds ranks without declared layouts.
+fn all(ranks: Vec<Rank>, other: &Rank) -> Folded {
+    fold(ranks, other, &Declared::default()).unwrap()
+}
+
 /// Folds ranks that hold `pieces` of one value each, and returns its elements.
 fn folded(whole: &Matrix, pieces: Vec<Matrix>) -> (Vec<f32>, Option<Remark>) {
     let ranks = (0..).zip(pieces).map(|(number, piece)| rank(number, &[piece], true)).collect();
-    let Folded { rank, mut remarks, .. } = fold(ranks, &self::rank(0, std::slice::from_ref(whole), true));
+    let Folded { rank, mut remarks, .. } = all(ranks, &self::rank(0, std::slice::from_ref(whole), true));
     let record = rank.ops[0].slots[0].value.tensor().unwrap();
     assert_eq!(*record.shape, [whole.0[0] as u64, whole.0[1] as u64]);
     let data = rank.store.load(record.data.as_deref().unwrap()).unwrap();
@@ -157,7 +162,7 @@ fn shards_in_another_order_than_elsewhere_differ() {
         cut(&wholes[place], &[if second { 4..8 } else { 0..4 }], 0..8)
     };
     let side = |second: bool| (0..6).map(|place| half(place, second)).collect::<Vec<_>>();
-    let folded = fold(vec![rank(0, &side(false), true), rank(1, &side(true), true)], &rank(0, &wholes, true));
+    let folded = all(vec![rank(0, &side(false), true), rank(1, &side(true), true)], &rank(0, &wholes, true));
     assert_eq!(folded.remarks[&(5, 0)], Remark::Order(vec![(0, 1, 0), (1, 0, 1)]));
     assert!(matches!(folded.remarks[&(0, 0)], Remark::Sharded(_)));
 }
@@ -168,7 +173,7 @@ fn statistics_of_shards_are_those_of_the_whole() {
     let pieces = [cut(&whole, &[0..6], 0..10), cut(&whole, &[6..12], 0..10)];
     let ranks = (0..).zip(pieces).map(|(number, piece)| rank(number, &[piece], false)).collect();
     let other = rank(0, &[whole], false);
-    let made = fold(ranks, &other).rank;
+    let made = all(ranks, &other).rank;
     let (made, due) = [&made, &other].map(|rank| rank.ops[0].slots[0].value.tensor().unwrap().clone()).into();
     let (a, b) = (made.statistics.get(), due.statistics.get());
     assert_eq!((a.max, a.min, &made.counts), (b.max, b.min, &due.counts));
@@ -176,4 +181,122 @@ fn statistics_of_shards_are_those_of_the_whole() {
         (a.mean.unwrap() - b.mean.unwrap()).abs() < 1e-12
             && (a.norm.unwrap() - b.norm.unwrap()).abs() < 1e-12
     );
+}
+
+/// Returns a rank that called a module for each path, with a weight of its own, and a function in each.
+fn stage(number: u32, layers: &[(&str, u64)]) -> Rank {
+    let weights: Vec<Matrix> = layers.iter().map(|(_, seed)| matrix(4, 4, *seed)).collect();
+    let mut made = rank(number, &weights, true);
+    let called = std::mem::take(&mut made.ops).into_iter().zip(layers).enumerate();
+    made.ops = called
+        .flat_map(|(place, (held, (path, _)))| {
+            let value = &held.slots[0].value;
+            let mut module = Op::new(OpName::parse(&format!("Module.{path}.Linear.forward.0")));
+            module.slots.push(Slot::new("parameter.weight", SlotSide::Parameter, value.clone()));
+            let mut call = Op::new(OpName::parse(&format!("Functional.linear.{place}.forward")));
+            call.parent = Some(module.name.as_str().into());
+            call.slots.push(Slot::new("output.0", SlotSide::Output, value.clone()));
+            [call, module]
+        })
+        .collect();
+    made
+}
+
+fn names(rank: &Rank) -> Vec<&str> {
+    rank.ops.iter().map(|op| op.name.as_str()).collect()
+}
+
+#[test]
+fn stages_bear_the_numbers_of_the_whole_model() {
+    let whole =
+        [("embed", 9), ("layers.0", 1), ("layers.1", 2), ("layers.2", 3), ("layers.3", 4), ("head", 8)];
+    let other = stage(0, &whole);
+    let first = [("embed", 9), ("layers.0", 1), ("layers.1", 2)];
+    let last = [("layers.0", 3), ("layers.1", 4), ("head", 8)];
+    let folded = all(vec![stage(0, &first), stage(1, &last)], &other);
+    assert_eq!(names(&folded.rank), names(&other));
+    assert_eq!(folded.misplaced, []);
+    // Interleaved: each rank has two chunks of the model.
+    let chunks = |rank: u64| [("0.layers.0", rank + 1), ("1.layers.0", rank + 3)];
+    let other = stage(0, &whole[1..5]);
+    let folded = all(vec![stage(0, &chunks(0)), stage(1, &chunks(1))], &other);
+    assert_eq!(names(&folded.rank), names(&other));
+}
+
+#[test]
+fn a_stage_with_other_layers_is_told() {
+    let other = stage(0, &[("layers.0", 1), ("layers.1", 2), ("layers.2", 3), ("layers.3", 4)]);
+    let part =
+        |number: u32, seeds: [u64; 2]| stage(number, &[("layers.0", seeds[0]), ("layers.1", seeds[1])]);
+    let folded = all(vec![part(0, [1, 2]), part(1, [1, 2])], &other);
+    assert_eq!(names(&folded.rank), names(&other));
+    let [found] = &*folded.misplaced else { panic!("{:?}", folded.misplaced) };
+    assert_eq!(
+        (found.part, &*found.ranks, &*found.held, &*found.due),
+        (1, &[1][..], &[0, 1][..], &[2, 3][..])
+    );
+}
+
+#[test]
+fn shards_of_joined_dimensions_and_rows_in_turn_make_the_whole() {
+    let whole = matrix(24, 6, 30);
+    // Two sequences of twelve, each split between two ranks: contiguous and zigzag; then in turn; then in any order.
+    let cuts: [[Vec<usize>; 2]; 4] = [
+        [[0..6, 12..18].into_iter().flatten().collect(), [6..12, 18..24].into_iter().flatten().collect()],
+        [
+            [0..3, 9..12, 12..15, 21..24].into_iter().flatten().collect(),
+            [3..6, 6..9, 15..18, 18..21].into_iter().flatten().collect(),
+        ],
+        [(0..24).step_by(2).collect(), (1..24).step_by(2).collect()],
+        [vec![5, 1, 23, 7, 9, 0, 2, 14], vec![3, 4, 6, 8, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22]],
+    ];
+    for rows in cuts {
+        let pieces =
+            rows.map(|rows| cut(&whole, &rows.iter().map(|&row| row..row + 1).collect::<Vec<_>>(), 0..6));
+        assert_eq!(folded(&whole, pieces.into()).0, whole.1);
+    }
+}
+
+#[test]
+fn contiguous_shards_among_zigzag_ones_are_told() {
+    let wholes: Vec<Matrix> = (0..6).map(|seed| matrix(8, 8, seed + 40)).collect();
+    let part = |second: bool| {
+        let one = |place: usize| match (place, second) {
+            (5, false) => cut(&wholes[5], &[0..4], 0..8),
+            (5, true) => cut(&wholes[5], &[4..8], 0..8),
+            (_, false) => cut(&wholes[place], &[0..2, 6..8], 0..8),
+            (_, true) => cut(&wholes[place], &[2..6], 0..8),
+        };
+        (0..6).map(one).collect::<Vec<_>>()
+    };
+    let folded = all(vec![rank(0, &part(false), true), rank(1, &part(true), true)], &rank(0, &wholes, true));
+    assert_eq!(folded.remarks[&(5, 0)], Remark::Cut(false));
+    assert!(matches!(folded.remarks[&(0, 0)], Remark::Sharded(_)));
+}
+
+#[test]
+fn declared_layouts_decide_unless_the_values_contradict() {
+    // Rows that are all alike leave the order open.
+    let whole: Matrix = (vec![8, 2], [1.0, 2.0].repeat(8));
+    let pieces = [cut(&whole, &[0..4], 0..2), cut(&whole, &[4..8], 0..2)];
+    let other = rank(0, std::slice::from_ref(&whole), true);
+    let folded = |dims: &str, pieces: &[Matrix; 2], other: &Rank| {
+        let mut declared = Declared::default();
+        declared.add("Functional.f.*", None, dims, Mesh::parse("cp=2").unwrap())?;
+        let ranks = (0..).zip(pieces).map(|(number, piece)| rank(number, std::slice::from_ref(piece), true));
+        fold(ranks.collect(), other, &declared)
+    };
+    let made = folded("s[cp:zigzag] h", &pieces, &other).unwrap();
+    let Some(Remark::Sharded(shards)) = made.remarks.get(&(0, 0)) else { panic!("{:?}", made.remarks) };
+    assert_eq!(shards[0].1.dimensions()[0].to_vec(), [0..2, 6..8]);
+    let told = matrix(8, 2, 50);
+    let pieces = [cut(&told, &[0..2, 6..8], 0..2), cut(&told, &[2..6], 0..2)];
+    let other = rank(0, &[told], true);
+    assert!(folded("s[cp:zigzag] h", &pieces, &other).is_ok());
+    for (dims, part) in
+        [("s[cp] h", "another layout"), ("s h[cp]", "should hold [8, 1]"), ("s", "1 dimensions")]
+    {
+        let message = folded(dims, &pieces, &other).unwrap_err();
+        assert!(message.contains(part), "{message}");
+    }
 }

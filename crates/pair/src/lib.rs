@@ -29,7 +29,7 @@ pub use across_levels::keep_shared_kinds;
 pub use across_tools::{keep_common, keep_common_slots};
 pub use by_slot::BySlot;
 pub use cut::keep_reached;
-pub use mapping::Mapping;
+pub use mapping::{LayoutLine, Mapping};
 pub use ops::{align, pair_slots};
 pub use parts::{Many, Pairing, PartMatch, pair_parts};
 pub use rows::{keep_first_batch, shared_rows};

@@ -1,6 +1,7 @@
 //! Correspondences given by the user: modules that were moved, ops that were replaced, and values of both.
 //!
-//! Our own format is TOML with `[[module]]`, `[[op]]` and `[[value]]`, each with `baseline` and `candidate`.
+//! Our own format is TOML with `[[module]]`, `[[op]]` and `[[value]]`, each with `baseline` and `candidate`, and `[[layout]]` with layouts of
+//! a run on many ranks.
 //! The mappings of the older tool in YAML are supported too: lines of `candidate: baseline` for cells and data, lists of
 //! functions, and names of layers by class.
 
@@ -32,8 +33,24 @@ pub struct Mapping {
     values: HashMap<Leaf, Leaf>,
     /// Functions of MindSpore.
     functions: HashMap<Box<str>, Function>,
+    /// Layouts of values of a run on many ranks.
+    layouts: Vec<LayoutLine>,
     /// Names inside modules of a class of MindSpore, and PyTorch's names for them.
     layers: HashMap<Box<str>, Renames>,
+}
+
+/// How the values of an op lie on the ranks of the run on many.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayoutLine {
+    /// Pattern of names of ops.
+    pub op: Box<str>,
+    /// Pattern of slots; all results without it.
+    pub slot: Option<Box<str>>,
+    /// Dimensions, and the axes over which they are cut: `b s[cp:zigzag] (heads*dim)[tp]`.
+    pub dims: Box<str>,
+    /// Axes of the ranks, the outermost first: `dp=2 tp=4`. Without it, those of the recorded groups.
+    pub mesh: Option<Box<str>>,
 }
 
 /// A function of PyTorch that stands for one of MindSpore.
@@ -57,6 +74,8 @@ struct File {
     op: Vec<Entry>,
     #[serde(default)]
     value: Vec<Entry>,
+    #[serde(default)]
+    layout: Vec<LayoutLine>,
 }
 
 #[derive(Deserialize)]
@@ -93,6 +112,7 @@ impl Mapping {
         for Entry { baseline, candidate } in file.value {
             mapping.add_value(&candidate, &baseline)?;
         }
+        mapping.layouts = file.layout;
         Ok(mapping)
     }
 
@@ -110,6 +130,7 @@ impl Mapping {
             && self.ops.is_empty()
             && self.values.is_empty()
             && self.functions.is_empty()
+            && self.layouts.is_empty()
             && self.layers.is_empty()
     }
 
@@ -169,8 +190,14 @@ impl Mapping {
             ops: self.ops.iter().map(|(candidate, baseline)| sides(candidate, baseline)).collect(),
             values: self.values.iter().map(leaves).collect(),
             functions: HashMap::new(),
+            layouts: Vec::new(),
             layers: HashMap::new(),
         }
+    }
+
+    /// Returns the layouts of a run on many ranks.
+    pub fn layouts(&self) -> &[LayoutLine] {
+        &self.layouts
     }
 
     /// Returns what the user mapped a function of MindSpore to.
