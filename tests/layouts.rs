@@ -53,7 +53,7 @@ fn a_declared_layout_that_does_not_fit_is_an_error_of_one_line() {
             format!("[[layout]]\nop = 'Module.first.LayerNorm.forward.0'\ndims = '{dims}'\nmesh = 'tp=2'\n");
         std::fs::write(&file, line).unwrap();
         let run =
-            Compare::new(testdata("layouts/one"), testdata("layouts/tp2")).option("--mapping", &file).run();
+            Compare::new(testdata("layouts/one"), testdata("layouts/tp2")).arg("--mapping").arg(&file).run();
         assert_eq!(run.code, code, "{}", run.stderr);
         assert!(run.stderr.contains(part) && run.stderr.lines().count() <= 1, "{}", run.stderr);
     }
