@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from typing import Any
 
 
@@ -57,7 +59,8 @@ _MEGATRON = {"TENSOR_MODEL_PARALLEL": "tp", "PIPELINE_MODEL_PARALLEL": "pp", "DA
 
 
 def _groups() -> dict[str, str]:
-    """Process groups with a name of their own, and the ranks in them: those of meshes, and of Megatron."""
+    """Process groups with a name of their own, and the ranks in them: those of meshes, and of Megatron. A mesh of one dimension over all ranks has
+    no group of its own."""
     import torch.distributed as distributed
 
     if not distributed.is_available() or not distributed.is_initialized():
@@ -68,6 +71,14 @@ def _groups() -> dict[str, str]:
         name = _MEGATRON.get(described.removesuffix("_GROUP"), described.removeprefix("mesh_"))
         if len(ranks) > 1 and name not in ("", "undefined", "default_pg", "default"):
             found[f"groups.{name}"] = ",".join(str(rank) for rank in sorted(ranks))
+    world = ",".join(str(rank) for rank in range(distributed.get_world_size()))
+    meshes = sys.modules.get("torch.distributed.device_mesh")
+    kind = getattr(meshes, "DeviceMesh", None)
+    if kind is not None and len(world) > 1 and world not in found.values():
+        for mesh in (held for held in gc.get_objects() if type(held) is kind):
+            names = mesh.mesh_dim_names
+            if names and mesh.ndim == 1 and mesh.size() == distributed.get_world_size():
+                found.setdefault(f"groups.{names[0]}", world)
     return found
 
 

@@ -1,20 +1,22 @@
 //! A run on many ranks against one on one: reads all ranks of a part as one, and explains what is found by the layouts of the values.
 
 mod explain;
+mod mended;
+mod partial;
+mod strangers;
 mod values;
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use rayon::prelude::*;
 
+use self::mended::{Readers, is_fault};
+use self::strangers::{behind_strangers, is_of_layout, is_rounding};
 use super::CompareError;
-use probe_dump::{Dump, OpName, PartKey, Phase, Rank, Slot, SlotSide};
-use probe_judge::{Cause, Finding, OWN_INPUTS, OpJudgement, PartJudgement, Role, Verdict};
+use probe_dump::{Dump, OpName, PartKey, Phase, Rank};
+use probe_judge::{Cause, Finding, OWN_INPUTS, PartJudgement, Role, SlotJudgement};
 use probe_layout::{Declared, Dims, Folded, Mesh, Misplaced, Remark, Remarks, fold};
-use probe_pair::{Many, Mapping, OpPair, Paired, Pairing, PartMatch, PartPair, value_key};
-
-/// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
-const WHOLE: f64 = 0.005;
+use probe_pair::{BySlot, Many, Mapping, OpPair, Paired, Pairing, PartMatch, PartPair};
 
 /// Cosine from which two values are the same but for a factor.
 const ALONG: f64 = 0.99;
@@ -29,12 +31,14 @@ const READERS: usize = 12;
 const LEAST: f64 = 1e-5;
 
 /// Share of the largest error of a shard below which another agrees.
-const APART: f64 = 0.1;
+const APART: f64 = 0.25;
 
 /// What the layouts of a part show besides.
 #[derive(Debug, Default)]
 pub(super) struct Layouts {
     remarks: Remarks,
+    /// Values of which no layout makes the other run's.
+    apart: HashSet<(usize, usize)>,
     /// Parts of the model that ranks hold in place of others.
     misplaced: Vec<Misplaced>,
     /// The ranks; empty if ranks pair one to one.
@@ -146,10 +150,11 @@ impl Layouts {
         let mut groups = groups(dump);
         let told = |reason: String| CompareError::Layout { reason };
         let declared = declared(mapping, &groups, numbers.len()).map_err(told)?;
-        let Folded { rank, remarks, placements, misplaced } = fold(ranks, other, &declared).map_err(told)?;
+        let Folded { rank, remarks, apart, placements, misplaced } =
+            fold(ranks, other, &declared).map_err(told)?;
         let named = placements.iter().find_map(|placement| mesh_name(placement, numbers.len()));
         groups.extend(named.map(|name| (name, numbers.clone())));
-        Ok((rank, Self { remarks, misplaced, ranks: numbers, groups, of_baseline }))
+        Ok((rank, Self { remarks, apart, misplaced, ranks: numbers, groups, of_baseline }))
     }
 
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.
@@ -157,47 +162,31 @@ impl Layouts {
         if self.ranks.is_empty() {
             return;
         }
-        let PartJudgement { ops, slots, findings, notes, counts, .. } = judged;
-        findings.retain(|finding| !self.is_of_layout(pair, finding, ops));
+        Readers::of(pair, judged, self).settle(pair, judged);
+        let PartJudgement { ops, slots, findings, notes, .. } = judged;
+        findings.retain(|finding| !is_of_layout(pair, finding, ops));
+        behind_strangers(pair, findings, slots);
         for (place, finding) in findings.iter_mut().enumerate() {
             let before = finding.cause;
-            if let Some(said) = self.explanation(pair, finding, place == 0) {
+            if let Some(said) = self.explanation(pair, (finding, place == 0), slots) {
                 // Nothing is said of an arrival that turned out to be the result of an op.
                 let own =
                     Some(&finding.reason).filter(|reason| !reason.is_empty() && finding.cause == before);
                 finding.reason = own.map_or_else(|| said.clone(), |reason| format!("{said}; {reason}"));
             }
         }
-        if findings.is_empty() {
-            // Rounding of sums in another order, of values that cancel (a key's bias has no gradient), is no fault.
-            let values = (0..slots.len()).filter(|&op| ops[op].role == Role::Recovers);
-            for op in values.collect::<Vec<_>>() {
-                for slot in 0..slots.get(op).map_or(0, <[_]>::len) {
-                    if let Some(judged) =
-                        slots.at_mut(op, slot).filter(|judged| judged.verdict == Verdict::Differs)
-                    {
-                        judged.verdict = Verdict::Close;
-                        counts.verdicts[Verdict::Differs as usize] -= 1;
-                        counts.verdicts[Verdict::Close as usize] += 1;
-                    }
-                }
-            }
-        }
         if !findings.iter().any(|finding| finding.cause == Cause::Input) {
             notes.retain(|note| !note.starts_with(OWN_INPUTS));
         }
+        Readers::settle_rounding(pair, judged);
     }
 
-    /// Returns true for a call of one run alone after which nothing differs: it splits, joins or scales what ranks exchange.
-    fn is_of_layout(&self, pair: &PartPair, finding: &Finding, judged: &[OpJudgement]) -> bool {
-        let alone = pair.ops.get(finding.order).is_some_and(|op| !matches!(op.ops, Paired::Both(..)));
-        let follows = |op: &&OpJudgement| op.follows.is_some_and(|at| at.place() == finding.order);
-        let differs =
-            |op: &OpJudgement| matches!(op.verdict, Verdict::Differs | Verdict::NonFinite | Verdict::Shape);
-        alone && finding.cause == Cause::Structure && !judged.iter().filter(follows).any(differs)
-    }
-
-    fn explanation(&self, pair: &PartPair, finding: &mut Finding, is_first: bool) -> Option<String> {
+    fn explanation(
+        &self,
+        pair: &PartPair,
+        (finding, is_first): (&mut Finding, bool),
+        slots: &BySlot<SlotJudgement>,
+    ) -> Option<String> {
         if is_first && let Some((order, slot, said)) = self.of_another_part(pair) {
             finding.cause = Cause::Input;
             Self::moved(pair, finding, order, slot);
@@ -215,7 +204,7 @@ impl Layouts {
             if paired && self.partial_of(pair, order, |side| !side.is_result()).is_some() {
                 break;
             }
-            let found = self.factor(pair, order);
+            let found = explain::padded(pair, order).or_else(|| self.factor(pair, order));
             let found = found.or_else(|| self.biased(pair, order)).or_else(|| self.disordered(pair, order));
             let found = found.or_else(|| self.odd(pair, order));
             if let Some((slot, said)) = found {
@@ -223,9 +212,16 @@ impl Layouts {
                 return Some(said);
             }
         }
-        matches!(pair.ops[finding.order].ops, Paired::Both(..))
-            .then(|| self.unreduced(pair, finding, is_first))
-            .flatten()
+        let op = &pair.ops[finding.order];
+        // What a missing reduction leaves is no rounding.
+        let differs = |(at, slots_of): (usize, Paired)| {
+            let judged = slots.at(finding.order, at).filter(|slot| is_fault(slot.verdict));
+            let (b, c) = pair.slot(op, slots_of);
+            let both = b.zip(c).zip(judged);
+            both.is_some_and(|(slots, judged)| !is_rounding(pair, op, slots, judged))
+        };
+        let fault = matches!(op.ops, Paired::Both(..)) && op.slots.iter().enumerate().any(differs);
+        fault.then(|| self.unreduced(pair, finding, is_first)).flatten()
     }
 
     /// Returns the first slot of a paired op of which some ranks hold other replicas or shards than they should.
@@ -260,12 +256,16 @@ impl Layouts {
     }
 
     fn remark(&self, op: &OpPair, slots: Paired) -> Option<&Remark> {
-        let at = if self.of_baseline {
-            (op.ops.baseline()?, slots.baseline()?)
+        self.remarks.get(&self.place(op, slots)?)
+    }
+
+    /// Returns the places of an op and a slot in the run on many ranks.
+    fn place(&self, op: &OpPair, slots: Paired) -> Option<(usize, usize)> {
+        if self.of_baseline {
+            Some((op.ops.baseline()?, slots.baseline()?))
         } else {
-            (op.ops.candidate()?, slots.candidate()?)
-        };
-        self.remarks.get(&at)
+            Some((op.ops.candidate()?, slots.candidate()?))
+        }
     }
 
     /// Returns the first value up to an op, or among the few behind it that read what it made, of which ranks hold other shards or replicas than
@@ -278,6 +278,7 @@ impl Layouts {
                 let slot = b.or(c)?;
                 let said = match self.remark(op, slots)? {
                     Remark::Odd(ranks) if !slot.side.is_result() => odd(ranks),
+                    Remark::Odd(ranks) if is_dropout(pair, op) => dropped(ranks),
                     Remark::Order(moved) => self::order(moved),
                     Remark::Cut(zigzag) => cut(*zigzag).to_owned(),
                     _ => return None,
@@ -285,115 +286,6 @@ impl Layouts {
                 Some((place, &*slot.path, said))
             })
         })
-    }
-
-    /// Returns the first slot of a paired op that is a multiple of what it should be.
-    fn factor<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
-        let op = &pair.ops[order];
-        op.slots.iter().find_map(|slots| match pair.slot(op, slots) {
-            (Some(b), Some(c)) if !matches!(self.remark(op, slots), Some(Remark::Partial(..))) => {
-                Some((&*b.path, self.scaled(pair, (b, c))?))
-            }
-            _ => None,
-        })
-    }
-
-    /// Returns the words for a result that is a multiple of what it should be.
-    fn scaled(&self, pair: &PartPair, (b, c): (&Slot, &Slot)) -> Option<String> {
-        let ratio = values::ratio(pair, b.value.tensor()?, c.value.tensor()?)?;
-        let ratio = if self.of_baseline { 1.0 / ratio } else { ratio };
-        let world = self.ranks.len() as f64;
-        let whole =
-            |value: f64| value > 1.5 && value <= world + 0.5 && (value / value.round() - 1.0).abs() < WHOLE;
-        if whole(ratio) {
-            return Some(format!("reduced twice, or a sum where a mean is due: {ratio:.3} times"));
-        }
-        whole(1.0 / ratio)
-            .then(|| format!("averaged where a sum is due, or a term is missing: {ratio:.3} times"))
-    }
-
-    /// Returns slot and remark of a value of an op that is still partial.
-    fn partial_of<'p>(
-        &self,
-        pair: &'p PartPair,
-        order: usize,
-        wanted: impl Fn(SlotSide) -> bool,
-    ) -> Option<(&'p Slot, Vec<u32>, u32)> {
-        let op = pair.ops.get(order)?;
-        op.slots.iter().find_map(|slots| {
-            let (b, c) = pair.slot(op, slots);
-            let slot = if self.of_baseline { b? } else { c? };
-            match self.remark(op, slots).filter(|_| wanted(slot.side))? {
-                // The term of a mean that each data-parallel rank's loss is stays one.
-                Remark::Partial(_, share) if *share > 1 && is_scalar(slot) => None,
-                Remark::Partial(ranks, share) => Some((slot, ranks.clone(), *share)),
-                _ => None,
-            }
-        })
-    }
-
-    /// Finds the partial value that an op at fault reads, or that is the nearest before it, and moves the finding to the op that made it.
-    fn unreduced(&self, pair: &PartPair, finding: &mut Finding, is_first: bool) -> Option<String> {
-        let phase = OpName::parse(&finding.op).phase();
-        let read = self.partial_of(pair, finding.order, |side| !side.is_result());
-        let key = read.as_ref().and_then(|(slot, ..)| value_key(slot.value.tensor()?));
-        // What follows from another fault may come after a partial value that has nothing to do with it.
-        if key.is_none() && !is_first {
-            return None;
-        }
-        let reduced = self.reduced_values(pair);
-        let made = (0..=finding.order).rev().find_map(|order| {
-            let (slot, ranks, share) = self.partial_of(pair, order, SlotSide::is_result)?;
-            let own = value_key(slot.value.tensor()?);
-            let fits = if key.is_some() { own == key } else { own.is_none_or(|own| !reduced.contains(&own)) };
-            (fits && (key.is_some() || op_phase(pair, &pair.ops[order]) == phase))
-                .then_some((order, slot, ranks, share))
-        });
-        let (order, slot, ranks, share) = match (made, read) {
-            (Some(made), _) => made,
-            (None, Some((slot, ranks, share))) => (finding.order, slot, ranks, share),
-            (None, None) => return None,
-        };
-        // Of the ops that show the same value, the innermost made it.
-        let key = value_key(slot.value.tensor()?);
-        let first = (0..=order).find_map(|place| {
-            let (slot, ..) = self.partial_of(pair, place, SlotSide::is_result)?;
-            (key.is_some() && slot.value.tensor().and_then(value_key) == key).then_some((place, slot))
-        });
-        let (order, slot) = first.unwrap_or((order, slot));
-        Self::moved(pair, finding, order, &slot.path);
-        Some(self.missing(&finding.op, slot, &ranks, share))
-    }
-
-    /// Returns the baseline's values that the run on many ranks holds whole somewhere.
-    fn reduced_values(&self, pair: &PartPair) -> BTreeSet<u64> {
-        let mut whole = BTreeSet::new();
-        for op in &pair.ops {
-            for slots in op.slots.iter() {
-                let partial = matches!(self.remark(op, slots), Some(Remark::Partial(..)));
-                if let ((Some(b), Some(_)), false) = (pair.slot(op, slots), partial)
-                    && let Some(key) = b.value.tensor().and_then(value_key)
-                {
-                    whole.insert(key);
-                }
-            }
-        }
-        whole
-    }
-
-    fn missing(&self, op: &str, slot: &Slot, ranks: &[u32], share: u32) -> String {
-        let group = self.groups.iter().find(|(_, members)| *members == ranks);
-        let over = group.map_or_else(|| in_words(ranks), |(name, _)| name.clone());
-        let name = OpName::parse(op);
-        let subject = match (name.phase(), name.module_path(), slot.path.strip_prefix("grad.")) {
-            (Phase::ParameterGradient, Some(module), Some(parameter)) => {
-                format!("gradient of {module}.{parameter}")
-            }
-            (Phase::Backward | Phase::ParameterGradient, ..) => format!("gradient {}", slot.path),
-            _ => slot.path.to_string(),
-        };
-        let term = if share > 1 { "its own term of a mean" } else { "a partial sum" };
-        format!("{subject}: each of {} holds {term}; the all-reduce over {over} is missing", in_words(ranks))
     }
 }
 
@@ -408,12 +300,14 @@ fn first_inside(pair: &PartPair, order: usize) -> usize {
     (start..order).find(|&place| inside(&pair.ops[place])).unwrap_or(order)
 }
 
-fn is_scalar(slot: &Slot) -> bool {
-    slot.value.tensor().is_some_and(|record| record.shape.is_empty())
+fn is_dropout(pair: &PartPair, op: &OpPair) -> bool {
+    let name = OpName::parse(pair.name(op));
+    name.phase() == Phase::Forward && name.api().contains("dropout")
 }
 
-fn op_phase(pair: &PartPair, op: &OpPair) -> Phase {
-    OpName::parse(pair.name(op)).phase()
+fn dropped(ranks: &[u32]) -> String {
+    let drop = if ranks.len() == 1 { "drops" } else { "drop" };
+    format!("dropout differs between the ranks: {} {drop} other elements than the rest", in_words(ranks))
 }
 
 fn odd(ranks: &[u32]) -> String {

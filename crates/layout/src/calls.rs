@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use probe_dump::{Number, Op, OpKind, OpName, Phase, Rank, Scalar, Value};
+use probe_dump::{Number, Op, OpKind, OpName, Phase, Rank, Scalar, Slot, Value};
 
 /// Least share of calls in modules of both runs, from which on modules tell which calls belong together.
 const SHARED: (usize, usize) = (9, 10);
@@ -59,16 +59,11 @@ pub(crate) fn under_common_names(ranks: &mut [Rank]) -> Vec<String> {
 /// lacks there get numbers of their own behind all of these; if ranks hold parts of the model, they are left out.
 pub(crate) fn under_others_names(ranks: &mut [Rank], other: &Rank, split: bool) {
     let others = calls(other);
-    let modules: BTreeSet<&String> = others.values().flat_map(BTreeMap::keys).collect();
     let other_ops = by_name(other);
     for rank in ranks {
         let own = calls(rank);
-        let inside = own.values().flatten();
-        let (known, all) = inside.fold((0, 0), |(known, all), (module, calls)| {
-            (known + if modules.contains(module) { calls.len() } else { 0 }, all + calls.len())
-        });
         // Another structure of modules says nothing about calls.
-        if !split && known * SHARED.1 < all * SHARED.0 {
+        if !split && !are_of_one_structure(&own, &others) {
             continue;
         }
         let own_ops = by_name(rank);
@@ -97,12 +92,27 @@ pub(crate) fn under_others_names(ranks: &mut [Rank], other: &Rank, split: bool) 
     }
 }
 
+/// Returns true if the calls of all ranks are in the modules of `other`: its calls then tell which belong together.
+pub(crate) fn are_like(ranks: &[Rank], other: &Rank) -> bool {
+    let others = calls(other);
+    ranks.iter().all(|rank| are_of_one_structure(&calls(rank), &others))
+}
+
+/// Returns true if nearly all calls are in modules that the other run has.
+fn are_of_one_structure(own: &BTreeMap<String, InModule>, others: &BTreeMap<String, InModule>) -> bool {
+    let modules: BTreeSet<&String> = others.values().flat_map(BTreeMap::keys).collect();
+    let (known, all) = own.values().flatten().fold((0, 0), |(known, all), (module, calls)| {
+        (known + if modules.contains(module) { calls.len() } else { 0 }, all + calls.len())
+    });
+    known * SHARED.1 >= all * SHARED.0
+}
+
 fn by_name(rank: &Rank) -> HashMap<&str, &Op> {
     rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()
 }
 
-/// Returns for each of `calls` the call of the other run that it stands for: the longest sequence of pairs whose arguments may be parts of each
-/// other's.
+/// Returns for each of `calls` the call of the other run that it stands for: of all sequences of pairs whose arguments may be parts of each
+/// other's, the one with the most pairs and equal values.
 fn alike(
     stem: &str,
     (calls, own): (&[u32], &HashMap<&str, &Op>),
@@ -112,24 +122,29 @@ fn alike(
     if calls.len().saturating_mul(others.len()) > MOST_PAIRS {
         return partners;
     }
-    let name = |call: u32| format!("{stem}.{call}.forward");
-    let fits = |a: usize, b: usize| {
-        let ops = own.get(name(calls[a]).as_str()).zip(theirs.get(name(others[b]).as_str()));
-        ops.is_some_and(|(a, b)| is_part(a, b))
+    let name = |call: &u32| format!("{stem}.{call}.forward");
+    let own: Vec<_> = calls.iter().map(|call| own.get(name(call).as_str())).collect();
+    let theirs: Vec<_> = others.iter().map(|call| theirs.get(name(call).as_str())).collect();
+    let likeness = |a: usize, b: usize| match (own[a], theirs[b]) {
+        (Some(a), Some(b)) if is_part(a, b) => 1 + equal_values(a, b),
+        _ => 0,
     };
-    // Length of the longest sequence from each pair of places on.
-    let mut longest = vec![vec![0_usize; others.len() + 1]; calls.len() + 1];
+    // The best from each pair of places on.
+    let mut best = vec![vec![0_usize; others.len() + 1]; calls.len() + 1];
     for a in (0..calls.len()).rev() {
         for b in (0..others.len()).rev() {
-            let skipped = longest[a + 1][b].max(longest[a][b + 1]);
-            longest[a][b] = if fits(a, b) { skipped.max(longest[a + 1][b + 1] + 1) } else { skipped };
+            let skipped = best[a + 1][b].max(best[a][b + 1]);
+            best[a][b] = match likeness(a, b) {
+                0 => skipped,
+                pair => skipped.max(best[a + 1][b + 1] + pair),
+            };
         }
     }
     let (mut a, mut b) = (0, 0);
     while a < calls.len() && b < others.len() {
-        if longest[a][b] == longest[a + 1][b] {
+        if best[a][b] == best[a + 1][b] {
             a += 1;
-        } else if longest[a][b] == longest[a][b + 1] {
+        } else if best[a][b] == best[a][b + 1] {
             b += 1;
         } else {
             partners[a] = Some(others[b]);
@@ -137,6 +152,18 @@ fn alike(
         }
     }
     partners
+}
+
+/// Returns the number of slots that hold equal values in both calls.
+fn equal_values(own: &Op, whole: &Op) -> usize {
+    let equal = |slot: &&Slot| {
+        let other = whole.slots.iter().find(|other| other.path == slot.path);
+        other.is_some_and(|other| match (&slot.value, &other.value) {
+            (Value::Tensor(a), Value::Tensor(b)) => a.checksum.is_some() && a.checksum == b.checksum,
+            (a, b) => a == b,
+        })
+    };
+    own.slots.iter().filter(equal).count()
 }
 
 /// Returns true if a call's arguments and results may be parts of those of another call: no dimension is larger, and no option differs.
@@ -192,7 +219,9 @@ fn calls(rank: &Rank) -> BTreeMap<String, InModule> {
             && !op.name.is_collective()
             && let Some(call) = op.name.call()
         {
-            let module = op.parent.as_deref().map_or_else(|| OUTSIDE.to_owned(), without_class);
+            // An optimizer updates the parameters that a rank has.
+            let module = op.parent.as_deref().filter(|parent| !parent.starts_with("Optimizer."));
+            let module = module.map_or_else(|| OUTSIDE.to_owned(), without_class);
             found.entry(op.name.stem().to_owned()).or_default().entry(module).or_default().push(call);
         }
     }

@@ -60,6 +60,9 @@ pub(crate) fn tiles(shape: &[usize], local: &[usize], splits: &[usize], cut: Cut
 
 /// Returns the global indices of one shard.
 fn ranges(whole: usize, local: usize, index: usize, cut: Cut) -> Option<Box<[Range<usize>]>> {
+    if local == 0 {
+        return None;
+    }
     let count = whole.div_ceil(local);
     if cut.blocks == 1 && !cut.zigzag {
         return Some(std::iter::once(index * local..(index + 1) * local).collect());
@@ -70,12 +73,10 @@ fn ranges(whole: usize, local: usize, index: usize, cut: Cut) -> Option<Box<[Ran
     }
     let block = |number: usize| {
         let at = number * size * count;
-        if cut.zigzag {
-            let (half, other) = (size / 2, 2 * count - 1 - index);
-            vec![at + index * half..at + (index + 1) * half, at + other * half..at + (other + 1) * half]
-        } else {
-            vec![at + index * size..at + (index + 1) * size]
-        }
+        let (half, other) = (size / 2, 2 * count - 1 - index);
+        let (part, further) = if cut.zigzag { (half, Some(other)) } else { (size, None) };
+        let range = move |index: usize| at + index * part..at + (index + 1) * part;
+        std::iter::once(index).chain(further).map(range)
     };
     Some((0..cut.blocks).flat_map(block).collect())
 }

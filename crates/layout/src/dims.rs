@@ -1,4 +1,4 @@
-//! Layouts that the user declares, in SGLang's notation: `b s[cp:zigzag,sp] (heads*dim)[tp] d`.
+//! Layouts that the user declares, in the notation of `SGLang`: `b s[cp:zigzag,sp] (heads*dim)[tp] d`.
 //!
 //! Dimensions stand in order, apart by blanks; a product in brackets is one dimension. In square brackets stand the axes of the mesh over which
 //! a dimension is cut, the outer cut first. `partial` makes the values of an axis terms of a sum. What follows `#` is a comment, in which
@@ -163,7 +163,7 @@ impl Dims {
 impl Dimension {
     /// Returns the global indices that a rank holds.
     fn cut(&self, size: usize, mesh: &Mesh, rank: usize) -> Result<Vec<Range<usize>>, String> {
-        let mut held = vec![0..size];
+        let mut held: Vec<Range<usize>> = std::iter::once(0..size).collect();
         for (axis, way) in &self.axes {
             let (count, place) = mesh
                 .place(axis, rank)
@@ -269,8 +269,11 @@ mod tests {
         )
         .unwrap();
         let rows = |rank: usize| layout.cells[rank].dimensions()[1].to_vec();
-        assert_eq!([rows(0), rows(2), rows(4), rows(6)], [[0..4], [12..16], [4..8], [8..12]]);
-        assert_eq!(layout.cells[1].dimensions()[2].to_vec(), [4..8]);
+        for (rank, due) in [(0, 0..4), (2, 12..16), (4, 4..8), (6, 8..12)] {
+            assert_eq!(rows(rank).first(), Some(&due));
+            assert_eq!(rows(rank).len(), 1);
+        }
+        assert_eq!(layout.cells[1].dimensions()[2].first(), Some(&(4..8)));
         assert_eq!(layout.among, Among::Replicas);
         assert_eq!(held("t h[tp:partial]", &[4, 8], "tp=2", (&[4, 8], 2)).unwrap().among, Among::Sum(1));
     }

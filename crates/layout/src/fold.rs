@@ -11,21 +11,20 @@ use probe_dump::{
 };
 use probe_measure as measure;
 
-use super::calls::{under_common_names, under_others_names};
-use super::cuts::{gathered_zigzag, is_zigzag};
+use super::bias::partial_with_bias;
+use super::calls::{are_like, under_common_names, under_others_names};
+use super::cuts::is_zigzag;
 use super::declared::Declared;
 use super::infer::{self, Held, Inferred, NEAR, NEARER};
-use super::layout::{Among, Cell, Layout};
+use super::layout::Among;
+use super::means::{common_factor, mean_of, share_of_mean};
 use super::merge::{in_order_of, merged};
 use super::numbering::{Misplaced, Numbering, under_global_numbers};
 use super::record;
 use super::remark::{Remark, Remarks};
-use super::rows;
+use super::reordered::by_rows;
 use super::store::{FoldedStore, Made};
 use super::usual::in_common_order;
-
-/// Gradients that are asked for a common factor.
-const SOME: usize = 24;
 
 /// Ranks as one.
 #[derive(Debug)]
@@ -34,6 +33,8 @@ pub struct Folded {
     pub rank: Rank,
     /// What their layouts show besides.
     pub remarks: Remarks,
+    /// Values, by the places of op and slot, of which no layout makes the other run's.
+    pub apart: HashSet<(usize, usize)>,
     /// Placements that were recorded, each once.
     pub placements: BTreeSet<Box<str>>,
     /// Parts of the model that ranks hold in place of others.
@@ -44,14 +45,14 @@ pub struct Folded {
 pub(crate) struct Job {
     /// Place among the ranks, and record.
     pub(crate) pieces: Vec<(usize, Arc<TensorRecord>)>,
-    baseline: Option<Arc<TensorRecord>>,
+    pub(crate) baseline: Option<Arc<TensorRecord>>,
 }
 
 /// The values of all ranks, before their layouts are known.
-struct Gathered {
-    jobs: Vec<Job>,
+pub(crate) struct Gathered {
+    pub(crate) jobs: Vec<Job>,
     /// Job of each value, by the places of op and slot.
-    places: HashMap<(usize, usize), usize>,
+    pub(crate) places: HashMap<(usize, usize), usize>,
 }
 
 impl Gathered {
@@ -91,7 +92,7 @@ impl Gathered {
         gathered
     }
 
-    /// Returns the layouts of all values, and remarks on those whose shards lie in another order.
+    /// Returns the layouts of all values, and remarks on those that no layout explains.
     fn layouts(
         &self,
         ops: &[Op],
@@ -104,7 +105,8 @@ impl Gathered {
         let mut inferred: Vec<Inferred> = jobs.par_iter().map(|job| explained(job, stores, other)).collect();
         by_rows(jobs, &mut inferred, stores, other, split);
         self.as_declared(ops, &mut inferred, (stores, other), numbers, declared)?;
-        let orders = in_common_order(jobs, &mut inferred, numbers);
+        let mut said = in_common_order(jobs, &mut inferred, numbers);
+        said.extend(partial_with_bias(self, ops, &inferred, (stores, other), numbers));
         let is_gradient =
             |place: usize| matches!(ops[place].name.phase(), Phase::Backward | Phase::ParameterGradient);
         let gradients = self.places.iter().filter(|((place, _), _)| is_gradient(*place));
@@ -122,7 +124,7 @@ impl Gathered {
         if inferred.iter().any(|found| is_zigzag(&found.layout)) {
             self.gathered(ops, &mut inferred, stores, other);
         }
-        Ok((inferred, orders))
+        Ok((inferred, said))
     }
 
     /// Replaces layouts by those that the user declared.
@@ -170,106 +172,10 @@ impl Gathered {
             .unused(&used)
             .map_or(Ok(()), |name| Err(format!("layout of {name:?}: no value of all ranks has this name")))
     }
-
-    /// Takes gradients that are as many times too large as there are micro-batches for those of the mean, if the optimizer got the right ones: the
-    /// schedule divides them at the end.
-    fn micro_batches(
-        &self,
-        ops: &[Op],
-        inferred: &mut [Inferred],
-        gradients: &HashSet<usize>,
-        stores: &[Arc<dyn TensorStore>],
-        other: &Rank,
-    ) {
-        let forward = |op: &&Op| op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward;
-        let calls = ops.iter().filter(forward).filter_map(|op| op.name.call());
-        let terms = calls.max().map_or(1, |last| last + 1);
-        let optimizer = |place: usize, slot: usize| {
-            let op = &ops[place];
-            op.name.as_str().starts_with("Optimizer.") && op.slots[slot].path.starts_with("input.grad.")
-        };
-        let used =
-            self.places.iter().filter(|((place, slot), _)| optimizer(*place, *slot)).map(|(_, job)| *job);
-        let mut used: Vec<usize> = used.collect();
-        used.sort_unstable();
-        used.truncate(SOME);
-        let near = |job: &&usize| measured(&self.jobs[**job], &inferred[**job], stores, other) < NEAR;
-        if terms < 2 || used.is_empty() || used.iter().filter(near).count() * 5 < used.len() * 4 {
-            return;
-        }
-        let found = inferred
-            .par_iter_mut()
-            .enumerate()
-            .filter(|(job, _)| gradients.contains(job) && !used.contains(job));
-        found.for_each(|(job, found)| {
-            let mut shared = found.clone();
-            shared.layout.among = match found.layout.among {
-                Among::Replicas => Among::Sum(terms),
-                Among::Sum(share) => Among::Sum(share.saturating_mul(terms)),
-            };
-            shared.of_term = true;
-            let distance = measured(&self.jobs[job], &shared, stores, other);
-            if distance < NEARER * measured(&self.jobs[job], found, stores, other) {
-                shared.distance = Some(distance);
-                *found = shared;
-            }
-        });
-    }
-
-    /// Finds replicas that were gathered from zigzag shards, in the order of the ranks, by ops that compute the right results of them.
-    fn gathered(&self, ops: &[Op], inferred: &mut [Inferred], stores: &[Arc<dyn TensorStore>], other: &Rank) {
-        let near = |found: &Inferred| found.distance.is_some_and(|distance| distance < NEAR);
-        let slots = |place: usize, results: bool| {
-            let of =
-                ops[place].slots.iter().enumerate().filter(move |(_, slot)| slot.side.is_result() == results);
-            of.filter_map(move |(slot, _)| self.places.get(&(place, slot)).copied())
-        };
-        let backward = (0..ops.len()).filter(|&place| ops[place].name.phase() == Phase::Backward);
-        let gradients: BTreeSet<usize> = backward.flat_map(|place| slots(place, true)).collect();
-        let right: Vec<usize> = (0..ops.len())
-            .filter(|&place| {
-                slots(place, true).count() > 0 && slots(place, true).all(|job| near(&inferred[job]))
-            })
-            .collect();
-        let read: BTreeSet<usize> = right.iter().flat_map(|&place| slots(place, false)).collect();
-        for job in read.union(&gradients).copied() {
-            let (held, found) = (&self.jobs[job], &inferred[job]);
-            let Some(baseline) = held.baseline.as_ref().filter(|_| held.pieces.len() > 1) else { continue };
-            if baseline.checksum == held.pieces[found.picks[0]].1.checksum
-                || measured(held, found, stores, other) < NEAR
-            {
-                continue;
-            }
-            // Of shards, in dimensions that are not cut.
-            let whole = |dimension: usize| {
-                let size = found.layout.shape[dimension];
-                let held = |cell: &Cell| {
-                    cell.dimensions()[dimension].iter().map(ExactSizeIterator::len).sum::<usize>()
-                };
-                found.layout.cells.iter().all(|cell| held(cell) == size)
-            };
-            let orders = gathered_zigzag(&found.layout.shape, held.pieces.len());
-            let orders = orders.into_iter().filter(|(dimension, _)| whole(*dimension));
-            let sum = if gradients.contains(&job) { Among::Sum(1) } else { found.layout.among };
-            let ways = orders.flat_map(|order| [(order.clone(), found.layout.among), (order, sum)]);
-            let ordered = ways.into_iter().find_map(|((dimension, ranges), among)| {
-                let mut ordered = found.clone();
-                let cells = found.layout.cells.iter().cloned();
-                ordered.layout.cells = cells.map(|cell| cell.with(dimension, ranges.clone())).collect();
-                ordered.layout.among = among;
-                let distance = measured(held, &ordered, stores, other);
-                ordered.distance = Some(distance);
-                (distance < NEAR).then_some(ordered)
-            });
-            if let Some(ordered) = ordered {
-                inferred[job] = ordered;
-            }
-        }
-    }
 }
 
 /// Returns the distance of the value that an explanation makes to the other run's.
-fn measured(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStore>], other: &Rank) -> f64 {
+pub(crate) fn measured(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStore>], other: &Rank) -> f64 {
     let pieces: Vec<Held<'_>> =
         job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
     let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store));
@@ -286,8 +192,10 @@ fn measured(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStore>], other:
 /// Without ranks.
 pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<Folded, String> {
     let Numbering { split, misplaced } = under_global_numbers(&mut ranks, other);
-    let unequal = if split { Vec::new() } else { under_common_names(&mut ranks) };
+    let told = split || are_like(&ranks, other);
+    let unequal = if told { Vec::new() } else { under_common_names(&mut ranks) };
     under_others_names(&mut ranks, other, split);
+    without_reductions(&mut ranks, other);
     let numbers: Vec<u32> = ranks.iter().map(|rank| rank.key.rank.number()).collect();
     let others: HashMap<&str, &Op> = other.ops.iter().map(|op| (op.name.as_str(), op)).collect();
     let mut ops = if split { in_order_of(&ranks, other) } else { merged(&ranks) };
@@ -299,7 +207,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     let jobs = gathered.jobs.par_iter().zip(&inferred).enumerate();
     let made: Vec<(TensorRecord, Option<Made>)> =
         jobs.map(|(number, (job, found))| value(number, job, found, &stores)).collect();
-    let mut store = FoldedStore { ranks: stores, made: HashMap::new() };
+    let mut store = FoldedStore { ranks: stores.clone(), made: HashMap::new() };
     let mut records: Vec<Arc<TensorRecord>> = Vec::new();
     for (record, made) in made {
         if let (Some(key), Some(made)) = (record.data.as_deref(), made) {
@@ -307,6 +215,13 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
         }
         records.push(Arc::new(record));
     }
+    let far: Vec<bool> = gathered
+        .jobs
+        .par_iter()
+        .zip(&inferred)
+        .map(|(job, found)| is_apart(job, found, &stores, other))
+        .collect();
+    let apart = gathered.places.iter().filter(|(_, job)| far[**job]).map(|(place, _)| *place).collect();
     let mut remarks = Remarks::new();
     for (&(place, slot), &job) in &gathered.places {
         let is_call = ops[place].name.kind() == OpKind::Api;
@@ -330,7 +245,32 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
         let note = format!("the ranks call {function}{more} unequally often; these calls are not compared");
         first.notes.push(note);
     }
-    Ok(Folded { rank: first, remarks, placements, misplaced })
+    Ok(Folded { rank: first, remarks, apart, placements, misplaced })
+}
+
+/// Takes out what only these ranks call behind the backward pass, outside of all modules: it reduces gradients.
+fn without_reductions(ranks: &mut [Rank], other: &Rank) {
+    let others: HashSet<&str> = other.ops.iter().map(|op| op.name.as_str()).collect();
+    for rank in ranks {
+        let last = rank.ops.iter().rposition(|op| op.name.phase() == Phase::Backward).unwrap_or(0);
+        let mut place = 0;
+        rank.ops.retain(|op| {
+            place += 1;
+            let outside = op.name.kind() == OpKind::Api && op.parent.is_none();
+            place <= last + 1 || !outside || others.contains(op.name.as_str())
+        });
+    }
+}
+
+/// Returns true for a value that no layout makes the other run's. What only some ranks recorded is measured here.
+fn is_apart(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStore>], other: &Rank) -> bool {
+    let Some(baseline) = &job.baseline else { return false };
+    let same = |(_, record): &(usize, Arc<TensorRecord>)| record.checksum == baseline.checksum;
+    let distance = found.distance.or_else(|| {
+        let some = job.pieces.len() < stores.len() && !job.pieces.iter().all(same);
+        some.then(|| measured(job, found, stores, other))
+    });
+    distance.is_some_and(|distance| distance >= NEAR)
 }
 
 fn tensor(op: &Op, path: &str) -> Option<Arc<TensorRecord>> {
@@ -356,61 +296,18 @@ fn masked(record: &TensorRecord) -> bool {
 }
 
 /// Returns true for shards that fit no part of the other run's, if they are whole numbers (places in an order of tokens that each rank has for
-/// itself), or `routed`: buffers of tokens of another size.
+/// itself), or `routed`: buffers of tokens of another size, and numbers of tokens that each rank sends and gets.
 fn is_of_order(job: &Job, found: &Inferred, routed: bool) -> bool {
     let Some(baseline) = &job.baseline else { return false };
     let number = baseline.dtype.known().is_some_and(|dtype| !dtype.is_float());
-    let shards = job.pieces.iter().any(|(_, record)| record.shape != baseline.shape);
+    let own = |(place, (_, record)): (usize, &(usize, Arc<TensorRecord>))| {
+        job.pieces[..place].iter().all(|(_, other)| other.checksum != record.checksum)
+    };
+    let counts = routed && number && job.pieces.len() > 1 && job.pieces.iter().enumerate().all(own);
+    let shards = counts || job.pieces.iter().any(|(_, record)| record.shape != baseline.shape);
     (number || (routed && found.layout.is_whole()))
         && shards
         && found.distance.is_none_or(|distance| distance >= NEAR)
-}
-
-/// Explains values that no cut explains by the order of their rows: first those whose rows show it, then those that have as many.
-fn by_rows(
-    jobs: &[Job],
-    inferred: &mut [Inferred],
-    stores: &[Arc<dyn TensorStore>],
-    other: &Rank,
-    split: bool,
-) {
-    let far = |found: &Inferred| found.distance.is_none_or(|distance| distance >= NEAR);
-    let open = |job: &Job| {
-        let whole = job.baseline.as_ref().map(|baseline| &baseline.shape);
-        let alone = split && job.pieces.len() == 1;
-        alone || job.pieces.iter().any(|(_, record)| Some(&record.shape) != whole)
-    };
-    let explain = |job: &Job, others: Option<&[Layout]>| {
-        let pieces: Vec<Held<'_>> =
-            job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
-        let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store))?;
-        match others {
-            None => rows::matched(&pieces, baseline),
-            Some(others) => rows::as_others(&pieces, baseline, others),
-        }
-    };
-    let unexplained = |found: &Inferred, job: &Job| far(found) && open(job);
-    let seen: Vec<Option<Inferred>> = jobs
-        .par_iter()
-        .zip(&*inferred)
-        .map(|(job, found)| if unexplained(found, job) { explain(job, None) } else { None })
-        .collect();
-    let mut orders: Vec<Layout> = Vec::new();
-    for found in seen.iter().flatten() {
-        if !orders.contains(&found.layout) {
-            orders.push(found.layout.clone());
-        }
-    }
-    jobs.par_iter().zip(inferred).zip(seen).for_each(|((job, found), seen)| {
-        if let Some(seen) = seen {
-            *found = seen;
-        } else if unexplained(found, job)
-            && let Some(alike) = explain(job, Some(&orders))
-            && alike.distance < found.distance.or(Some(f64::INFINITY))
-        {
-            *found = alike;
-        }
-    });
 }
 
 fn explained(job: &Job, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Inferred {
@@ -418,67 +315,6 @@ fn explained(job: &Job, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Inferr
         job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
     let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store));
     infer::infer(&pieces, baseline)
-}
-
-/// Returns the number of terms of the mean that the loss is over data-parallel ranks; 1 if it is none.
-fn mean_of(ops: &[Op], places: &HashMap<(usize, usize), usize>, inferred: &[Inferred]) -> u32 {
-    let share = |((place, slot), job): (&(usize, usize), &usize)| {
-        let result = ops[*place].name.phase() == Phase::Forward && ops[*place].slots[*slot].side.is_result();
-        match inferred[*job].layout.among {
-            Among::Sum(share) if result && inferred[*job].layout.shape.is_empty() => Some(share),
-            _ => None,
-        }
-    };
-    places.iter().filter_map(share).max().unwrap_or(1)
-}
-
-/// Returns the factor that all sharded gradients share, of which nearly all are the other run's but for it; 1 if they share none. The loss, which
-/// tells it otherwise, may not have been recorded.
-fn common_factor(
-    jobs: &[Job],
-    inferred: &[Inferred],
-    backward: &HashSet<usize>,
-    stores: &[Arc<dyn TensorStore>],
-    other: &Rank,
-) -> u32 {
-    let off = |job: &&usize| {
-        let found = &inferred[**job];
-        !found.layout.is_whole() && found.distance.is_some_and(f64::is_finite)
-    };
-    let mut sharded: Vec<usize> = backward.iter().filter(off).copied().collect();
-    sharded.sort_unstable();
-    let ranks = u32::try_from(stores.len()).unwrap_or(1);
-    let fits = |terms: u32| {
-        let one = |&&job: &&usize| {
-            let mut found = inferred[job].clone();
-            share_of_mean(&jobs[job], &mut found, terms, stores, other);
-            found.of_term
-        };
-        let fit = sharded.iter().take(SOME).filter(one).count();
-        fit >= 3 && fit * 5 >= sharded.len().min(SOME) * 4
-    };
-    (2..=ranks).filter(|terms| ranks.is_multiple_of(*terms)).find(|&terms| fits(terms)).unwrap_or(1)
-}
-
-/// Takes the gradients of a term of a mean for what they are of the mean: each rank's are those of its own loss, and `terms` times as large.
-fn share_of_mean(job: &Job, found: &mut Inferred, terms: u32, stores: &[Arc<dyn TensorStore>], other: &Rank) {
-    if found.layout.is_whole() {
-        return;
-    }
-    let pieces: Vec<Held<'_>> =
-        job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
-    let Some(baseline) = job.baseline.as_ref().map(|record| (&**record, &*other.store)) else { return };
-    let partition = found.layout.partition();
-    let each = u32::try_from(partition.iter().filter(|&&first| first == partition[0]).count()).unwrap_or(1);
-    for share in BTreeSet::from([terms, terms.saturating_mul(each)]) {
-        let mut shared = found.clone();
-        (shared.layout.among, shared.of_term) = (Among::Sum(share), true);
-        let distance = infer::distance(&pieces, baseline, &shared);
-        if distance < NEARER * found.distance.unwrap_or(f64::INFINITY) {
-            shared.distance = Some(distance);
-            *found = shared;
-        }
-    }
 }
 
 /// Returns the record of a global value, and where its pieces are.
@@ -495,7 +331,7 @@ fn value(
     let made = pieces.map(|pieces| Made { layout: found.layout.clone(), pieces });
     let name = || Some(DataKey::from(&*format!("value {number} of all ranks")));
     if let [(_, record)] = *picked
-        && found.layout.is_whole()
+        && found.layout.is_one_piece()
     {
         let mut record = TensorRecord::clone(record);
         record.data = record.data.and(name());

@@ -114,7 +114,8 @@ impl<'a> Value<'a> {
         let near = if self.is_measured() { NEAR } else { NEAR_STATISTICS };
         let floats = self.pieces[0].0.dtype.known().is_some_and(DType::is_float);
         let even = classes.iter().all(|class| class.len() == classes[0].len());
-        let whole_numbers = !floats && even && self.exact_sum(shape, &first);
+        let integers = self.pieces[0].0.dtype.known().is_some_and(DType::is_integer);
+        let whole_numbers = integers && even && self.exact_sum(shape, &first);
         if whole_numbers {
             return whole(first, Among::Sum(1), Vec::new(), Some(0.0));
         }
@@ -234,12 +235,18 @@ impl<'a> Value<'a> {
         let ranks = u32::try_from(self.pieces.len()).ok().filter(|_| floats)?;
         let all: Vec<usize> = (0..self.pieces.len()).collect();
         cuts(local, splits).into_iter().find_map(|cut| {
-            let cells = tiles(shape, local, splits, cut).filter(|cells| cells.len() == self.pieces.len())?;
+            let cells = tiles(shape, local, splits, cut)?;
+            let each = self.pieces.len() / cells.len();
             let order = self.by_content(&cells, true)?;
+            if (0..cells.len()).any(|cell| order.iter().filter(|&&of| of == cell).count() != each) {
+                return None;
+            }
+            let each = u32::try_from(each).ok()?;
             let placed = order.iter().map(|&cell| cells[cell].clone()).collect();
             let mut layout = Layout { shape: shape.into(), cells: placed, among: Among::Replicas };
             let fits = (2..=ranks).filter(|share| ranks.is_multiple_of(*share)).any(|share| {
-                layout.among = Among::Sum(share);
+                // The sum is that of all replicas of a part.
+                layout.among = Among::Sum(share.saturating_mul(each));
                 self.distance(&layout, &all) < NEAR
             });
             layout.among = Among::Replicas;

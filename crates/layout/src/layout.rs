@@ -78,6 +78,11 @@ impl Layout {
         self.cells.iter().all(|cell| *cell == whole)
     }
 
+    /// Returns true if one piece is the value, as it is.
+    pub(crate) fn is_one_piece(&self) -> bool {
+        self.cells.len() == 1 && self.is_whole() && matches!(self.among, Among::Replicas | Among::Sum(1))
+    }
+
     /// Returns for each rank the first rank that holds the same part.
     pub(crate) fn partition(&self) -> Vec<usize> {
         let first = |cell: &Cell| self.cells.iter().position(|other| other == cell).unwrap_or(0);

@@ -9,6 +9,7 @@
 //! Nothing here judges. What the layouts show besides (a replica that differs, shards in another order, values that are still partial) is
 //! returned as remarks, which explain what a judge finds.
 
+mod bias;
 mod calls;
 mod cuts;
 mod declared;
@@ -16,12 +17,14 @@ mod dims;
 mod fold;
 mod infer;
 mod layout;
+mod means;
 mod merge;
 mod numbering;
 mod order;
 mod pieces;
 mod record;
 mod remark;
+mod reordered;
 mod rows;
 mod store;
 #[cfg(test)]

@@ -78,20 +78,18 @@ impl Pieces {
     /// Fills `out` with the elements of row `row` from `column` on.
     fn row(&self, row: usize, column: usize, out: &mut [u8]) {
         let size = self.dtype.size();
-        let mut sums = (self.among != Among::Replicas).then(|| vec![0.0_f64; out.len() / size]);
+        let mut sums = match self.among {
+            Among::Replicas => None,
+            Among::Sum(_) if self.dtype.is_float() => Some(Sums::Floats(vec![0.0; out.len() / size])),
+            Among::Sum(_) => Some(Sums::Integers(vec![0; out.len() / size])),
+        };
         // Later pieces are written first, so that of replicas the first remains.
         for (piece, cell) in self.held.iter().rev() {
             let Some(local_row) = self.local_row(cell, row) else { continue };
             self.spans(piece, cell, (local_row, column), out, sums.as_mut());
         }
         if let (Some(sums), Among::Sum(share)) = (sums, self.among) {
-            let bytes: Vec<u8> = sums.iter().flat_map(|sum| (sum / f64::from(share)).to_le_bytes()).collect();
-            let mut rounded = Vec::new();
-            match self.dtype {
-                DType::F64 => rounded = bytes,
-                to => round(DType::F64, &bytes, to, &mut rounded),
-            }
-            out.copy_from_slice(&rounded);
+            sums.write(self.dtype, share, out);
         }
     }
 
@@ -102,7 +100,7 @@ impl Pieces {
         cell: &Cell,
         (row, column): (usize, usize),
         out: &mut [u8],
-        mut sums: Option<&mut Vec<f64>>,
+        mut sums: Option<&mut Sums>,
     ) {
         let size = self.dtype.size();
         let end = column + out.len() / size;
@@ -118,12 +116,7 @@ impl Pieces {
                 view.gather(local..local + to - from, &mut bytes);
                 match &mut sums {
                     None => out[(from - column) * size..(to - column) * size].copy_from_slice(&bytes),
-                    Some(sums) => {
-                        for (sum, value) in sums[from - column..].iter_mut().zip(numbers(self.dtype, &bytes))
-                        {
-                            *sum += value;
-                        }
-                    }
+                    Some(sums) => sums.add(self.dtype, from - column, &bytes),
                 }
             }
             before += range.len();
@@ -140,5 +133,51 @@ impl Pieces {
             stride *= cell.dimensions()[dimension].iter().map(ExactSizeIterator::len).sum::<usize>();
         }
         Some(local)
+    }
+}
+
+/// Sums of elements.
+enum Sums {
+    Floats(Vec<f64>),
+    /// Exact, as numbers of the elements' width add up.
+    Integers(Vec<u64>),
+}
+
+impl Sums {
+    /// Adds elements to the sums from a place on.
+    fn add(&mut self, dtype: DType, at: usize, bytes: &[u8]) {
+        match self {
+            Self::Floats(sums) => {
+                sums[at..].iter_mut().zip(numbers(dtype, bytes)).for_each(|(sum, value)| *sum += value);
+            }
+            Self::Integers(sums) => {
+                for (sum, element) in sums[at..].iter_mut().zip(bytes.chunks_exact(dtype.size())) {
+                    let mut wide = [0; 8];
+                    wide[..element.len()].copy_from_slice(element);
+                    *sum = sum.wrapping_add(u64::from_le_bytes(wide));
+                }
+            }
+        }
+    }
+
+    /// Writes the sums, floats divided by `share`; of whole numbers there are no means.
+    fn write(&self, dtype: DType, share: u32, out: &mut [u8]) {
+        match self {
+            Self::Floats(sums) => {
+                let bytes: Vec<u8> =
+                    sums.iter().flat_map(|sum| (sum / f64::from(share)).to_le_bytes()).collect();
+                let mut rounded = Vec::new();
+                match dtype {
+                    DType::F64 => rounded = bytes,
+                    to => round(DType::F64, &bytes, to, &mut rounded),
+                }
+                out.copy_from_slice(&rounded);
+            }
+            Self::Integers(sums) => {
+                for (out, sum) in out.chunks_exact_mut(dtype.size()).zip(sums) {
+                    out.copy_from_slice(&sum.to_le_bytes()[..dtype.size()]);
+                }
+            }
+        }
     }
 }

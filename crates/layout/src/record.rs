@@ -9,7 +9,7 @@ use super::layout::{Among, Layout};
 /// Returns the record of the global value whose pieces have the records `pieces`. It has no data.
 pub(crate) fn fold(layout: &Layout, pieces: &[&TensorRecord]) -> TensorRecord {
     if let [piece] = pieces
-        && layout.is_whole()
+        && layout.is_one_piece()
     {
         return TensorRecord { data: None, ..(*piece).clone() };
     }
@@ -34,6 +34,7 @@ pub(crate) fn fold(layout: &Layout, pieces: &[&TensorRecord]) -> TensorRecord {
         Among::Sum(share) if firsts.len() == pieces.len() => {
             folded.statistics = scaled(joined(&firsts), f64::from(share)).into();
             folded.counts = counts(&firsts).map(Arc::new);
+            folded.sketch = summed(pieces, f64::from(share)).filter(|_| firsts.len() == 1).map(Arc::new);
         }
         Among::Replicas => {
             folded.statistics = joined(&firsts).into();

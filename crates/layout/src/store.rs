@@ -27,7 +27,7 @@ impl TensorStore for FoldedStore {
         };
         let load = |(rank, key): &(usize, Box<str>)| self.ranks[*rank].load(key);
         let mut pieces = made.pieces.iter().map(load).collect::<Result<Vec<_>, _>>()?;
-        if made.layout.is_whole() && pieces.len() == 1 {
+        if made.layout.is_one_piece() {
             return Ok(pieces.swap_remove(0));
         }
         pieces::view(&made.layout, pieces).map_err(|error| ReadError::format(key, error.to_string()))

@@ -300,3 +300,60 @@ fn declared_layouts_decide_unless_the_values_contradict() {
         assert!(message.contains(part), "{message}");
     }
 }
+
+#[test]
+fn whole_numbers_add_up_exactly() {
+    let large = (1_i64 << 53) + 1;
+    let piece = |numbers: [i64; 2]| {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+        TensorData::contiguous(Arc::new(bytes), 0..16, DType::I64, vec![2].into()).unwrap()
+    };
+    let layout = super::Layout::same(&[2], 2, super::Among::Sum(1));
+    let sum = super::pieces::view(&layout, vec![piece([large, -3]), piece([1, 1])]).unwrap();
+    let bytes = sum.view().to_bytes();
+    let numbers: Vec<i64> =
+        bytes.as_chunks::<8>().0.iter().map(|&number| i64::from_le_bytes(number)).collect();
+    assert_eq!(numbers, [large + 1, -2]);
+}
+
+#[test]
+fn one_piece_of_a_mean_is_divided() {
+    let value = matrix(4, 4, 7);
+    let layout = super::Layout::same(&[4, 4], 1, super::Among::Sum(2));
+    assert!(!layout.is_one_piece());
+    let held = rank(0, std::slice::from_ref(&value), true);
+    let record = held.ops[0].slots[0].value.tensor().unwrap();
+    let halved = super::record::fold(&layout, &[record]);
+    assert_eq!(halved.statistics.norm(), record.statistics.norm().map(|norm| norm / 2.0));
+}
+
+#[test]
+fn values_that_no_layout_explains_are_said_to_be_apart() {
+    let (whole, other) = (matrix(6, 4, 3), matrix(6, 4, 4));
+    let ranks = vec![rank(0, std::slice::from_ref(&other), true), rank(1, &[matrix(6, 4, 5)], true)];
+    assert!(all(ranks, &rank(0, std::slice::from_ref(&whole), true)).apart.contains(&(0, 0)));
+    let ranks =
+        vec![rank(0, std::slice::from_ref(&whole), true), rank(1, std::slice::from_ref(&whole), true)];
+    assert!(all(ranks, &rank(0, &[whole], true)).apart.is_empty());
+}
+
+/// Returns a rank that calls a function with each of these numbers, in one module.
+fn calling(number: u32, numbers: &[i64], value: &Matrix) -> Rank {
+    let mut held = rank(number, &vec![value.clone(); numbers.len()], true);
+    for (op, &argument) in held.ops.iter_mut().zip(numbers) {
+        op.parent = Some("Module.experts.Experts.forward.0".into());
+        let argument = Value::Scalar(probe_dump::Scalar::Number(probe_dump::Number::Int(argument)));
+        op.slots.insert(0, Slot::new("input.0", SlotSide::Input, argument));
+    }
+    held
+}
+
+#[test]
+fn calls_of_some_experts_pair_with_those_of_the_same_arguments() {
+    let value = matrix(4, 4, 9);
+    let mut ranks = vec![calling(0, &[0, 1], &value), calling(1, &[2, 3], &value)];
+    let whole = calling(0, &[0, 1, 2, 3], &value);
+    super::calls::under_others_names(&mut ranks, &whole, false);
+    let names: Vec<&str> = ranks[1].ops.iter().map(|op| op.name.as_str()).collect();
+    assert_eq!(names, ["Functional.f.2.forward", "Functional.f.3.forward"]);
+}

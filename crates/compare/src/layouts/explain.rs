@@ -1,10 +1,13 @@
 //! What is wrong with a value, or with the weights of a rank, in words.
 
-use probe_dump::{Slot, SlotSide};
+use probe_dump::{Slot, SlotSide, TensorRecord};
 use probe_layout::{Misplaced, Remark};
-use probe_pair::{Paired, PartPair};
+use probe_pair::{OpPair, Paired, PartPair, value_key};
 
 use super::{Layouts, in_words, values};
+
+/// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
+const WHOLE: f64 = 0.005;
 
 impl Layouts {
     /// Returns the first op that reads a weight of a part of the model that ranks hold in place of another.
@@ -27,17 +30,43 @@ impl Layouts {
         })
     }
 
+    /// Returns the first slot of a paired op that is a multiple of what it should be.
+    pub(super) fn factor<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
+        let op = &pair.ops[order];
+        let bias = bias_of(pair, op);
+        op.slots.iter().find_map(|slots| match pair.slot(op, slots) {
+            (Some(b), Some(c)) if !matches!(self.remark(op, slots), Some(Remark::Partial(..))) => {
+                let said = self.scaled(pair, (b, c), bias)?;
+                let of = parameter_of(pair, b).filter(|_| !b.side.is_result());
+                Some((&*b.path, of.map_or(said.clone(), |name| format!("gradient of {name}: {said}"))))
+            }
+            _ => None,
+        })
+    }
+
+    /// Returns the words for a result that is a multiple of what it should be.
+    fn scaled(&self, pair: &PartPair, (b, c): (&Slot, &Slot), bias: Option<&TensorRecord>) -> Option<String> {
+        let world = self.ranks.len() as f64;
+        let whole =
+            |value: f64| value > 1.5 && value <= world + 0.5 && (value / value.round() - 1.0).abs() < WHOLE;
+        let ratio = values::ratio(pair, b.value.tensor()?, c.value.tensor()?);
+        let ratio = ratio.filter(|ratio| whole(*ratio) || whole(1.0 / ratio));
+        // A bias is added behind the reduction.
+        let ratio =
+            ratio.or_else(|| values::ratio_without(pair, (b, c), bias.filter(|_| b.side.is_result())?))?;
+        let ratio = if self.of_baseline { 1.0 / ratio } else { ratio };
+        if whole(ratio) {
+            return Some(format!("reduced twice, or a sum where a mean is due: {ratio:.3} times"));
+        }
+        whole(1.0 / ratio)
+            .then(|| format!("averaged where a sum is due, or a term is missing: {ratio:.3} times"))
+    }
+
     /// Returns a result that has the bias more often than once.
     pub(super) fn biased<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
         let op = &pair.ops[order];
-        let slots = || op.slots.iter().map(|slots| (slots, pair.slot(op, slots)));
-        let bias = slots().find_map(|(_, slots)| {
-            let slot = slots.0?;
-            let record = slot.value.tensor()?;
-            let named = slot.path.contains("bias") || &*slot.path == "input.2";
-            (named && !slot.side.is_result() && record.shape.len() == 1).then_some(record)
-        })?;
-        slots().find_map(|(at, slots)| {
+        let bias = bias_of(pair, op)?;
+        op.slots.iter().map(|slots| (slots, pair.slot(op, slots))).find_map(|(at, slots)| {
             let (Some(b), Some(c)) = slots else { return None };
             let (b, c) = if self.of_baseline { (c, b) } else { (b, c) };
             if !b.side.is_result() || b.value.tensor()?.shape.last() != bias.shape.last() {
@@ -74,6 +103,40 @@ impl Layouts {
     }
 }
 
+/// Returns the name of the parameter whose gradient a value is, as an optimizer reads it.
+fn parameter_of<'p>(pair: &'p PartPair, slot: &Slot) -> Option<&'p str> {
+    let key = value_key(slot.value.tensor()?)?;
+    let steps = pair.baseline.ops.iter().filter(|op| op.name.as_str().starts_with("Optimizer."));
+    steps.flat_map(|op| &op.slots).find_map(|held| {
+        let name = held.path.strip_prefix("input.grad.")?;
+        (value_key(held.value.tensor()?) == Some(key)).then_some(name)
+    })
+}
+
+/// Returns a value that is the other run's and some padding behind it.
+pub(super) fn padded(pair: &PartPair, order: usize) -> Option<(&str, String)> {
+    let op = &pair.ops[order];
+    op.slots.iter().find_map(|slots| {
+        let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
+        let (dimension, due, held) = values::padding(pair, b, c)?;
+        let said = format!(
+            "{}: dimension {dimension} is padded from {due} to {held}, and the padding is not cut off",
+            b.path
+        );
+        Some((&*b.path, said))
+    })
+}
+
+/// Returns the baseline's bias of an op.
+pub(super) fn bias_of<'p>(pair: &'p PartPair, op: &OpPair) -> Option<&'p TensorRecord> {
+    op.slots.iter().find_map(|slots| {
+        let slot = pair.slot(op, slots).0?;
+        let record = slot.value.tensor()?;
+        let named = slot.path.contains("bias") || &*slot.path == "input.2";
+        (named && !slot.side.is_result() && record.shape.len() == 1).then_some(record)
+    })
+}
+
 fn disorder(slot: &Slot, dimension: usize, order: &[usize]) -> String {
     let why = if is_zigzag(order) { ": zigzag is not undone" } else { "" };
     let order = order.iter().map(usize::to_string).collect::<Vec<_>>().join(", ");
@@ -85,7 +148,7 @@ fn is_zigzag(order: &[usize]) -> bool {
     let ranks = order.len() / 2;
     let held: Vec<usize> = (0..ranks).flat_map(|rank| [rank, 2 * ranks - 1 - rank]).collect();
     let twice: Vec<usize> = held.iter().filter_map(|&chunk| held.get(chunk).copied()).collect();
-    order.len() % 2 == 0 && (order == held || order == twice)
+    order.len().is_multiple_of(2) && (order == held || order == twice)
 }
 
 /// Formats which part of the model ranks hold: `stage 1 (rank 1) holds layers 0-1, expected 2-3`.

@@ -1,6 +1,6 @@
 //! What two values show of each other beyond their metrics: whose shards differ, a factor, a multiple of a bias, chunks in another order.
 
-use probe_dump::{Slot, TensorData, TensorRecord};
+use probe_dump::{Slot, TensorData, TensorRecord, TensorRef};
 use probe_layout::{Cell, chunk_order, part_error};
 use probe_measure as measure;
 use probe_pair::PartPair;
@@ -13,6 +13,9 @@ const MOST: usize = 1 << 22;
 
 /// Least cosine of a difference and a multiple of the bias, repeated in every row: the rest is rounding, of bfloat16 as well.
 const ONE_VECTOR: f64 = 0.95;
+
+/// Relative error below which a value is the first part of another.
+const SAME_PART: f64 = 0.05;
 
 /// Deviation of a multiple from a whole number, up to which it is one.
 const NEAR_WHOLE: f64 = 0.05;
@@ -52,6 +55,36 @@ pub(super) fn ratio(pair: &PartPair, b: &TensorRecord, c: &TensorRecord) -> Opti
     norms().filter(|_| metrics.cosine.is_some_and(|cosine| cosine > ALONG))
 }
 
+/// Returns the relative error of a value; `None` without data.
+pub(super) fn distance(pair: &PartPair, b: &Slot, c: &Slot) -> Option<f64> {
+    let (b, c) = (b.value.tensor()?, c.value.tensor()?);
+    let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
+    let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
+    measure::compare(x.view(), y.view())?.rel_l2
+}
+
+/// Returns the dimension in which one value is larger, and both sizes, if its first part is the other value.
+pub(super) fn padding(pair: &PartPair, b: &Slot, c: &Slot) -> Option<(usize, usize, usize)> {
+    let (b, c) = (b.value.tensor()?, c.value.tensor()?);
+    if b.shape.len() != c.shape.len() || b.shape == c.shape {
+        return None;
+    }
+    let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
+    let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
+    let (x, y) = (x.view(), y.view());
+    let (small, large) = if x.len() < y.len() { (x, y) } else { (y, x) };
+    let sizes = || small.shape().iter().zip(large.shape()).enumerate().filter(|(_, (a, b))| a != b);
+    let (dimension, (&due, &held)) = sizes().next().filter(|(_, (due, held))| due < held)?;
+    if sizes().count() > 1 || large.storage().is_empty() || small.storage().is_empty() {
+        return None;
+    }
+    let part =
+        TensorRef::strided(large.storage(), large.dtype(), small.shape(), large.strides(), large.offset())
+            .ok()?;
+    let error = measure::compare(small, part)?.rel_l2?;
+    (error < SAME_PART).then_some((dimension, due, held))
+}
+
 /// Returns the tensors of two slots, if both are in memory and small enough.
 fn tensors(pair: &PartPair, b: &Slot, c: &Slot) -> Option<(TensorData, TensorData)> {
     let (b, c) = (b.value.tensor()?, c.value.tensor()?);
@@ -61,15 +94,35 @@ fn tensors(pair: &PartPair, b: &Slot, c: &Slot) -> Option<(TensorData, TensorDat
     (usable && !x.view().storage().is_empty() && !y.view().storage().is_empty()).then_some((x, y))
 }
 
-/// Returns how many times the bias is in the candidate's result, if the result is the baseline's but for that.
-pub(super) fn times_the_bias(pair: &PartPair, (b, c): (&Slot, &Slot), bias: &TensorRecord) -> Option<f64> {
+/// As [`ratio`], of what is left of results without the bias that was added to them.
+pub(super) fn ratio_without(pair: &PartPair, (b, c): (&Slot, &Slot), bias: &TensorRecord) -> Option<f64> {
+    let (x, y, bias) = with_bias(pair, (b, c), bias)?;
+    let (mut both, mut own, mut other) = (0.0, 0.0, 0.0);
+    for ((x, y), bias) in x.iter().zip(&y).zip(bias.iter().cycle()) {
+        let (x, y) = (x - bias, y - bias);
+        both += x * y;
+        own += x * x;
+        other += y * y;
+    }
+    (own > 0.0 && both / (own * other).sqrt() > ALONG).then(|| (other / own).sqrt())
+}
+
+/// Returns the elements of two results and of the bias in their rows.
+fn with_bias(
+    pair: &PartPair,
+    (b, c): (&Slot, &Slot),
+    bias: &TensorRecord,
+) -> Option<(Vec<f64>, Vec<f64>, Vec<f64>)> {
     let (x, y) = tensors(pair, b, c)?;
     let bias = load((bias, &*pair.baseline.store), bias.data.as_ref()?).ok()?;
     let numbers = |of: &TensorData| measure::numbers(of.dtype(), &of.view().to_bytes());
-    let (x, y, bias) = (numbers(&x), numbers(&y), numbers(&bias));
-    if bias.is_empty() || !x.len().is_multiple_of(bias.len()) {
-        return None;
-    }
+    let fits = x.view().shape().last() == bias.view().shape().last() && !bias.view().is_empty();
+    fits.then(|| (numbers(&x), numbers(&y), numbers(&bias)))
+}
+
+/// Returns how many times the bias is in the candidate's result, if the result is the baseline's but for that.
+pub(super) fn times_the_bias(pair: &PartPair, (b, c): (&Slot, &Slot), bias: &TensorRecord) -> Option<f64> {
+    let (x, y, bias) = with_bias(pair, (b, c), bias)?;
     let (mut along, mut difference, mut length) = (0.0, 0.0, 0.0);
     for ((x, y), bias) in x.iter().zip(&y).zip(bias.iter().cycle()) {
         along += (y - x) * bias;

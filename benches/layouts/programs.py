@@ -1,0 +1,240 @@
+"""One training of a case on one rank: a step or two, recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import probe
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from cases import Case
+from models import BATCH, TOKENS, VOCABULARY, Model, Moe
+from parallel import AXES, World, zigzag
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
+
+
+def world_of(case: Case, alone: bool) -> World:
+    """The case's axes on this rank; the baseline has none."""
+    if alone:
+        return World({})
+    sizes = {axis: size for axis in AXES if (size := case.sizes.get(axis, 1)) > 1}
+    world = World(sizes, case.fault, case.sequence, case.ring)
+    if case.named:
+        world.mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        world.groups = {axis: world.mesh.get_group(axis) for axis in sizes}
+    else:
+        ranks = torch.arange(dist.get_world_size()).view(*sizes.values())
+        for place, axis in enumerate(sizes):
+            for members in ranks.movedim(place, -1).reshape(-1, sizes[axis]).tolist():
+                group = dist.new_group(members, group_desc=f"{MEGATRON[axis]}_GROUP")
+                if dist.get_rank() in members:
+                    world.groups[axis] = group
+    world.places = {axis: dist.get_rank(group) for axis, group in world.groups.items()}
+    return world
+
+
+MEGATRON = {
+    "tp": "TENSOR_MODEL_PARALLEL",
+    "pp": "PIPELINE_MODEL_PARALLEL",
+    "dp": "DATA_PARALLEL",
+    "cp": "CONTEXT_PARALLEL",
+    "ep": "EXPERT_MODEL_PARALLEL",
+}
+
+
+def model_of(case: Case) -> Model:
+    torch.manual_seed(case.seed)
+    model = Model(case.llama, case.layers, case.moe, case.dropout)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "norm" in name or "first" in name or "second" in name or "bias" in name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+            elif "embed" in name or "places" in name:
+                parameter.mul_(0.5)
+    return model.to(getattr(torch, case.dtype))
+
+
+def by_torch(model: Model, world: World, mesh: Any) -> None:
+    """Torch's own tensor parallelism."""
+    sequence = world.sequence
+    model.world = world
+    of = Shard(1) if sequence else Replicate()
+    parallelize_module(
+        model,
+        mesh,
+        {
+            "embed": RowwiseParallel(input_layouts=Replicate(), output_layouts=of),
+            "head": ColwiseParallel(input_layouts=of, output_layouts=Replicate()),
+            **({"norm": SequenceParallel()} if sequence else {}),
+        },
+    )
+    for number, block in enumerate(model.layers):
+        down = Partial() if world.has("drop", number) else of
+        plan: dict[str, Any] = {f"attention.{part}": ColwiseParallel() for part in "qkv"}
+        plan |= {"attention.out": RowwiseParallel(output_layouts=of), "mlp.up": ColwiseParallel(), "mlp.down": RowwiseParallel(output_layouts=down)}
+        if model.layers[0].mlp.gate is not None:
+            plan["mlp.gate"] = ColwiseParallel()
+        if sequence:
+            plan |= {"first": SequenceParallel(), "second": SequenceParallel()}
+            plan["attention"] = PrepareModuleInput(input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None))
+            plan["mlp"] = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
+        parallelize_module(block, mesh, plan)
+        if world.has("stale", number) and world.place("tp") == 1:
+            local = block.mlp.down.weight.to_local()
+            local.copy_(local.roll(1, 0))
+        if world.has("kernel", number) and world.place("tp") == world.size("tp") - 1:
+            block.mlp.world, block.mlp.layer = world, number
+
+
+def spread(model: Model, case: Case, world: World) -> Any:
+    """Brings a model onto ranks."""
+    size = world.size("pp")
+    if size > 1:
+        stage = world.place("pp")
+        bounds = case.bounds or [case.layers * at // size for at in range(size + 1)]
+        first, last = bounds[stage], bounds[stage + 1]
+        if case.fault == "stage" and stage == size - 1:
+            first, last = 0, last - first
+        model.layers = nn.ModuleList(list(model.layers)[first:last])
+        if stage > 0:
+            model.embed, model.places = None, None
+        if stage < size - 1:
+            model.norm, model.head = None, None
+    if case.style == "torch" and world.size("tp") > 1:
+        by_torch(model, world, world.mesh["tp"])
+    elif world.sizes:
+        model.spread(world)
+    for block in model.layers:
+        if isinstance(block.mlp, Moe):
+            block.mlp.dispatch = case.dispatch
+    if case.fsdp and world.size("dp") > 1:
+        for block in model.layers:
+            fully_shard(block, mesh=world.mesh["dp"])
+        fully_shard(model, mesh=world.mesh["dp"])
+    if case.fault == "replica" and world.place("dp") == 1:
+        with torch.no_grad():
+            weight = model.layers[1].attention.out.weight
+            weight.copy_(weight.roll(1, 0))
+    return model
+
+
+def shared_gradients(model: Model, case: Case, world: World) -> None:
+    """Reduces what each rank has of gradients."""
+    for axis in ("dp", "cp", *(("ep",) if case.dispatch else ())):
+        count = world.size(axis)
+        if count == 1:
+            continue
+        if axis == "dp" and case.fsdp:
+            # Over gloo, torch 2.7 adds up where FSDP asks for the mean.
+            for parameter in model.parameters() if case.fault != "fsdp-sum" else ():
+                parameter.grad.to_local().div_(count)
+            continue
+        for name, parameter in model.named_parameters():
+            if parameter.grad is None or (axis == "ep" and "experts" in name):
+                if axis == "ep":
+                    parameter.grad /= count
+                continue
+            if case.fault == "unreduced" and name == "layers.1.attention.out.weight":
+                parameter.grad /= count
+                continue
+            gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
+            dist.all_reduce(gradient, group=world.groups[axis])
+            if case.fault == "gradient-twice" and name == "layers.1.attention.out.weight":
+                dist.all_reduce(gradient, group=world.groups[axis])
+            if not (case.fault == "gradient-sum" and name == "layers.1.attention.out.weight"):
+                gradient /= count
+    if world.size("ep") > 1 and not case.dispatch:
+        # Each rank's part of the results depends on the router.
+        for block in model.layers:
+            dist.all_reduce(block.mlp.router.weight.grad, group=world.groups["ep"])
+    if world.sequence and case.style == "torch" and model.places is not None:
+        dist.all_reduce(model.places.weight.grad, group=world.groups["tp"])
+    if world.sequence and case.style == "hand" and world.size("tp") > 1:
+        for name, parameter in model.named_parameters():
+            of_norm = "first" in name or "second" in name or name.startswith(("norm", "places")) or name.endswith(("out.bias", "down.bias"))
+            if of_norm and not (case.fault == "sequence-gradient" and name == "layers.1.second.weight"):
+                dist.all_reduce(parameter.grad, group=world.groups["tp"])
+
+
+# Parameters of which ranks hold shards.
+SPLIT = (".q.", ".k.", ".v.", "out.weight", "up.", "gate.", "down.weight", "embed", "head")
+
+
+def clipped(model: Model, case: Case, world: World) -> None:
+    """Scales gradients to a norm, which ranks must agree on."""
+    held = [(name, parameter.grad) for name, parameter in model.named_parameters()]
+    squares = torch.stack([gradient.float().square().sum() for _, gradient in held])
+    split = torch.tensor([any(part in name for part in SPLIT) for name, _ in held])
+    own, same = squares[split].sum(), squares[~split].sum()
+    if world.size("tp") > 1 and case.fault != "local-norm":
+        dist.all_reduce(own, group=world.groups["tp"])
+    scale = (case.clip / (own + same).sqrt()).clamp(max=1.0)
+    for _, gradient in held:
+        gradient.mul_(scale.to(gradient.dtype))
+
+
+def data(case: Case, step: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(case.seed * 16 + step)
+    text = torch.randint(VOCABULARY, (BATCH, TOKENS + 1), generator=generator)
+    return text[:, :-1].contiguous(), text[:, 1:].contiguous()
+
+
+def part_of(case: Case, world: World, tokens: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a rank has of a batch."""
+    for axis in ("dp", *(("ep",) if case.dispatch else ())):
+        tokens, labels = (part.chunk(world.size(axis))[world.place(axis)] for part in (tokens, labels))
+    count, place = world.size("cp"), world.place("cp")
+    if count > 1:
+        tokens = zigzag(tokens, count, place)
+        labels = labels.chunk(count, 1)[place].contiguous() if case.fault == "labels" else zigzag(labels, count, place)
+    return tokens, labels
+
+
+def loss_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten())
+
+
+def stepped(pipeline: Any, world: World, tokens: torch.Tensor, labels: torch.Tensor) -> None:
+    """Forward and backward of a pipeline."""
+    first, last = world.place("pp") == 0, world.place("pp") == world.size("pp") - 1
+    pipeline.step(*([tokens] if first else []), target=labels if last else None)
+
+
+def run(case: Case, alone: bool, output: Path) -> None:
+    world = world_of(case, alone)
+    model = spread(model_of(case), case, world)
+    parameters = list(model.parameters())
+    optimizer = torch.optim.AdamW(parameters, lr=1e-2) if case.optimizer == "adamw" else torch.optim.SGD(parameters, lr=1e-1)
+    torch.manual_seed(case.seed + (world.place("tp") if case.fault == "dropout" else 0))
+    pipeline, micro = None, max(2, case.sizes.get("pp", 1))
+    if world.size("pp") > 1:
+        stage = PipelineStage(model, world.place("pp"), world.size("pp"), torch.device("cpu"), group=world.groups["pp"])
+        kind = ScheduleGPipe if case.schedule == "gpipe" else Schedule1F1B
+        pipeline = kind(stage, micro, loss_fn=loss_of, scale_grads=case.fault != "unscaled")
+    if pipeline is not None:
+        # The first step runs each stage once more, to learn the shapes of what stages exchange.
+        stepped(pipeline, world, *part_of(case, world, *data(case, 0)))
+        optimizer.zero_grad()
+    batches = [part_of(case, world, *data(case, step)) for step in range(case.steps)]
+    settings: dict[str, Any] = {"level": case.level, "task": case.task, "stacks": False, "overwrite": True}
+    with probe.capture(output, model=model, steps=list(range(case.steps)), **settings):
+        for tokens, labels in batches:
+            if pipeline is not None:
+                stepped(pipeline, world, tokens, labels)
+            elif "pp" in case.sizes:
+                for own, due in zip(tokens.chunk(micro), labels.chunk(micro)):
+                    (loss_of(model(own), due) / micro).backward()
+            else:
+                loss_of(model(tokens), labels).backward()
+            shared_gradients(model, case, world)
+            if case.clip:
+                clipped(model, case, world)
+            optimizer.step()
+            optimizer.zero_grad()

@@ -1,0 +1,211 @@
+//! Values that differ although all that is made of them agrees: buffers that ranks fill in parts, norms of shards, lookups before their mask.
+
+use std::collections::{HashMap, HashSet};
+
+use probe_dump::Slot;
+use probe_judge::{Finding, PartJudgement, Role, Verdict};
+use probe_layout::Remark;
+use probe_pair::{OpPair, Paired, PartPair, value_key};
+
+use super::Layouts;
+use super::strangers::is_rounding;
+
+/// Part of an input's error up to which a result has not got it: what is left of an error of 1 is then below that of any value near its own.
+const GONE: f64 = 0.01;
+
+/// Largest ratio of two errors of one value that are as large.
+const AS_MUCH: f64 = 2.0;
+
+/// Part of a result's error up to which its inputs have nothing to do with it: it is rounding of terms that cancel.
+const OF_READ: f64 = 0.1;
+
+/// Who reads and makes the values of the run on one rank, and where they differ.
+pub(super) struct Readers<'l> {
+    layouts: &'l Layouts,
+    /// What the ops that read a value make of it, and that differs; of an optimizer, `None`: updates hide differences.
+    of: HashMap<u64, Vec<Option<Vec<u64>>>>,
+    /// Largest errors with which a value was accepted: rounding of what cancels.
+    accepted: HashMap<u64, f64>,
+    /// Known answers.
+    mended: HashMap<u64, bool>,
+}
+
+impl<'l> Readers<'l> {
+    /// Returns the readers of a part's values. An op that only the run on one rank calls differs in all that it makes; one whose own input agrees
+    /// reads another value, which was reduced before.
+    pub(super) fn of(pair: &PartPair, judged: &PartJudgement, layouts: &'l Layouts) -> Self {
+        let mut readers =
+            Self { layouts, of: HashMap::new(), accepted: HashMap::new(), mended: HashMap::new() };
+        for (place, op) in pair.ops.iter().enumerate() {
+            let both = matches!(op.ops, Paired::Both(..));
+            let held = |slot: usize, slots: Paired| Some((slot, layouts.of_one_rank(pair, op, slots)?));
+            let slots: Vec<_> =
+                op.slots.iter().enumerate().filter_map(|(slot, slots)| held(slot, slots)).collect();
+            let error = |slot: usize| judged.slots.at(place, slot).and_then(|slot| slot.error.get());
+            let read: Vec<_> = slots
+                .iter()
+                .filter(|(slot, (held, _))| {
+                    !held.side.is_result() && (!both || differs(judged, place, *slot))
+                })
+                .collect();
+            readers.accept(judged, place, &slots);
+            let input = read.iter().filter_map(|(slot, _)| error(*slot)).fold(0.0, f64::max);
+            let made: Vec<u64> = slots
+                .iter()
+                .filter(|(slot, (held, _))| {
+                    let lasts = error(*slot).is_some_and(|error| error > GONE * input);
+                    held.side.is_result() && (!both || differs(judged, place, *slot) || lasts)
+                })
+                .map(|(_, (_, key))| *key)
+                .collect();
+            let updates = pair.op(op).0.is_some_and(|op| {
+                let of = |name: &str| name.starts_with("Optimizer.");
+                of(op.name.as_str()) || op.parent.as_deref().is_some_and(of)
+            });
+            for (_, (_, key)) in read {
+                let made = (!updates).then(|| made.clone());
+                readers.of.entry(*key).or_default().push(made);
+            }
+            for (_, (_, key)) in slots.iter().filter(|(_, (held, _))| !held.side.is_result()) {
+                readers.of.entry(*key).or_default();
+            }
+        }
+        readers
+    }
+
+    /// Notes with which errors an op's results were accepted although nothing that it reads is as far off.
+    fn accept(&mut self, judged: &PartJudgement, place: usize, slots: &[(usize, (&Slot, u64))]) {
+        let error = |slot: usize| judged.slots.at(place, slot).and_then(|slot| slot.error.get());
+        let side =
+            |results: bool| slots.iter().filter(move |(_, (held, _))| held.side.is_result() == results);
+        let read = side(false).filter_map(|(slot, _)| error(*slot)).fold(0.0, f64::max);
+        if judged.ops[place].role != Role::Clean
+            || slots.iter().any(|(slot, _)| differs(judged, place, *slot))
+        {
+            return;
+        }
+        for (slot, (_, key)) in side(true) {
+            if let Some(error) = error(*slot).filter(|error| read < OF_READ * error) {
+                let most = self.accepted.entry(*key).or_default();
+                *most = most.max(error);
+            }
+        }
+    }
+
+    /// Returns true if a value is read, and what each of its readers makes of it agrees or is mended itself.
+    fn mends(&mut self, key: u64) -> bool {
+        // A value that is made of itself is not mended.
+        let mut open = vec![(key, false)];
+        while let Some((key, seen)) = open.pop() {
+            if !seen && self.mended.contains_key(&key) {
+                continue;
+            }
+            let readers = self.of.get(&key);
+            let made: Option<HashSet<u64>> = readers
+                .and_then(|all| all.iter().cloned().collect::<Option<Vec<_>>>())
+                .map(|made| made.concat().into_iter().collect());
+            let Some(made) = made else {
+                self.mended.insert(key, false);
+                continue;
+            };
+            if seen {
+                let all = made.iter().all(|made| self.mended.get(made).copied().unwrap_or(false));
+                self.mended.insert(key, all);
+                continue;
+            }
+            self.mended.insert(key, false);
+            open.push((key, true));
+            open.extend(
+                made.into_iter().filter(|made| !self.mended.contains_key(made)).map(|made| (made, false)),
+            );
+        }
+        self.mended.get(&key).copied().unwrap_or(false)
+    }
+
+    /// Calls differences of a part without findings close that are rounding of the terms of sums over ranks.
+    pub(super) fn settle_rounding(pair: &PartPair, judged: &mut PartJudgement) {
+        for (place, op) in pair.ops.iter().enumerate().filter(|_| judged.findings.is_empty()) {
+            for (slot, slots) in op.slots.iter().enumerate() {
+                if let ((Some(b), Some(c)), Some(found)) =
+                    (pair.slot(op, slots), judged.slots.at_mut(place, slot))
+                    && is_rounding(pair, op, (b, c), found)
+                {
+                    found.verdict = Verdict::Close;
+                    judged.counts.verdicts[Verdict::Differs as usize] -= 1;
+                    judged.counts.verdicts[Verdict::Close as usize] += 1;
+                }
+            }
+        }
+    }
+
+    /// Drops findings whose differences are excused, and calls these differences close.
+    pub(super) fn settle(&mut self, pair: &PartPair, judged: &mut PartJudgement) {
+        let findings = std::mem::take(&mut judged.findings);
+        judged.findings =
+            findings.into_iter().filter(|finding| !self.is_settled(pair, judged, finding)).collect();
+        for (place, op) in pair.ops.iter().enumerate() {
+            let mut changed = false;
+            for slot in 0..op.slots.len() {
+                if differs(judged, place, slot)
+                    && self.is_excused(pair, judged, (place, slot))
+                    && let Some(found) = judged.slots.at_mut(place, slot)
+                {
+                    judged.counts.verdicts[found.verdict as usize] -= 1;
+                    judged.counts.verdicts[Verdict::Close as usize] += 1;
+                    (found.verdict, changed) = (Verdict::Close, true);
+                }
+            }
+            if changed && !(0..op.slots.len()).any(|slot| differs(judged, place, slot)) {
+                let of = &mut judged.ops[place];
+                judged.counts.roles[of.role as usize] -= 1;
+                judged.counts.roles[Role::Clean as usize] += 1;
+                (of.role, of.cause, of.verdict) = (Role::Clean, None, Verdict::Close);
+            }
+        }
+    }
+
+    fn is_settled(&mut self, pair: &PartPair, judged: &PartJudgement, finding: &Finding) -> bool {
+        let Some(op) = pair.ops.get(finding.order) else { return false };
+        let slots: Vec<usize> =
+            (0..op.slots.len()).filter(|&slot| differs(judged, finding.order, slot)).collect();
+        !slots.is_empty()
+            && slots.into_iter().all(|slot| self.is_excused(pair, judged, (finding.order, slot)))
+    }
+
+    /// Returns true for a value that is mended, or that was accepted elsewhere although it differed as much.
+    fn is_excused(&mut self, pair: &PartPair, judged: &PartJudgement, (place, slot): (usize, usize)) -> bool {
+        let op = &pair.ops[place];
+        let Some(slots) = op.slots.get(slot) else { return false };
+        let accepted = || {
+            let (_, key) = self.layouts.of_one_rank(pair, op, slots)?;
+            let error = judged.slots.at(place, slot)?.error.get()?;
+            Some(error <= AS_MUCH * self.accepted.get(&key)?)
+        };
+        accepted().unwrap_or(false) || self.is_mended_slot(pair, op, slots)
+    }
+
+    /// Returns true for a value that no layout makes the other run's, or that is partial, and that is mended.
+    fn is_mended_slot(&mut self, pair: &PartPair, op: &OpPair, slots: Paired) -> bool {
+        let remark = self.layouts.remark(op, slots);
+        let apart = self.layouts.place(op, slots).is_some_and(|place| self.layouts.apart.contains(&place))
+            || matches!(remark, Some(Remark::Partial(..) | Remark::Odd(_)));
+        apart && self.layouts.of_one_rank(pair, op, slots).is_some_and(|(_, key)| self.mends(key))
+    }
+}
+
+impl Layouts {
+    /// Returns the slot of the run on one rank, and the key of its value.
+    fn of_one_rank<'p>(&self, pair: &'p PartPair, op: &OpPair, slots: Paired) -> Option<(&'p Slot, u64)> {
+        let (b, c) = pair.slot(op, slots);
+        let slot = if self.of_baseline { c? } else { b? };
+        Some((slot, value_key(slot.value.tensor()?)?))
+    }
+}
+
+pub(super) const fn is_fault(verdict: Verdict) -> bool {
+    matches!(verdict, Verdict::Differs | Verdict::NonFinite | Verdict::Shape)
+}
+
+fn differs(judged: &PartJudgement, op: usize, slot: usize) -> bool {
+    judged.slots.at(op, slot).is_some_and(|slot| is_fault(slot.verdict))
+}

@@ -1,0 +1,103 @@
+//! Terms of a sum to which each rank has added the bias: the reduction in front of it was left out.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use probe_dump::{Op, Rank, Slot, TensorData, TensorRecord, TensorStore};
+use probe_measure::numbers;
+
+use super::fold::Gathered;
+use super::infer::{Held, Inferred, NEAR, NEARER, classes};
+use super::layout::{Among, Layout};
+use super::pieces;
+use super::remark::Remark;
+
+/// Most elements of a value that is taken apart.
+const MOST: usize = 1 << 24;
+
+/// Returns remarks on results that no layout explains, and that are the other run's when they are added up without all biases but one.
+pub(crate) fn partial_with_bias(
+    gathered: &Gathered,
+    ops: &[Op],
+    inferred: &[Inferred],
+    (stores, other): (&[Arc<dyn TensorStore>], &Rank),
+    ranks: &[u32],
+) -> HashMap<usize, Remark> {
+    let biases = |place: usize| {
+        let slots = (0..ops[place].slots.len()).filter(move |&slot| is_bias(&ops[place].slots[slot]));
+        slots.filter_map(move |slot| gathered.jobs[*gathered.places.get(&(place, slot))?].baseline.as_ref())
+    };
+    let unexplained = |job: usize| {
+        gathered.jobs[job].pieces.len() > 1 && inferred[job].distance.is_some_and(|distance| distance >= NEAR)
+    };
+    let open: Vec<(usize, &TensorRecord)> = gathered
+        .places
+        .iter()
+        .filter(|((place, slot), job)| ops[*place].slots[*slot].side.is_result() && unexplained(**job))
+        .filter_map(|((place, _), &job)| Some((job, &**biases(*place).next()?)))
+        .collect();
+    let told = open.par_iter().filter_map(|&(job, bias)| {
+        let (pieces, found) = (&gathered.jobs[job].pieces, &inferred[job]);
+        let (layout, picks) = terms(gathered, job, found, stores);
+        let first = layout.cells.first()?;
+        let of_first = picks.iter().zip(&layout.cells).filter(|(_, cell)| *cell == first);
+        let summed: Vec<u32> = of_first.map(|(&pick, _)| ranks[pieces[pick].0]).collect();
+        let distance = distance(gathered, job, (&layout, &picks), bias, summed.len(), (stores, other))?;
+        (summed.len() > 1 && distance < NEAR && distance < NEARER * found.distance?)
+            .then_some((job, Remark::Partial(summed, 1)))
+    });
+    told.collect()
+}
+
+/// Returns the layout in which all pieces are terms, and which pieces make it.
+fn terms(
+    gathered: &Gathered,
+    job: usize,
+    found: &Inferred,
+    stores: &[Arc<dyn TensorStore>],
+) -> (Layout, Vec<usize>) {
+    if !found.layout.is_whole() {
+        return (Layout { among: Among::Sum(1), ..found.layout.clone() }, found.picks.clone());
+    }
+    let pieces = &gathered.jobs[job].pieces;
+    let held: Vec<Held<'_>> = pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+    let picks: Vec<usize> = classes(&held).iter().map(|class| class[0]).collect();
+    (Layout::same(&found.layout.shape, picks.len(), Among::Sum(1)), picks)
+}
+
+/// Returns the distance to the other run's value of the sum of terms without all biases but one.
+fn distance(
+    gathered: &Gathered,
+    job: usize,
+    (layout, picks): (&Layout, &[usize]),
+    bias: &TensorRecord,
+    terms: usize,
+    (stores, other): (&[Arc<dyn TensorStore>], &Rank),
+) -> Option<f64> {
+    let whole = gathered.jobs[job].baseline.as_ref()?;
+    let fits = bias.shape.len() == 1 && bias.shape.last() == whole.shape.last() && whole.len() <= MOST as u64;
+    let load = |record: &TensorRecord, store: &dyn TensorStore| store.load(record.data.as_deref()?).ok();
+    let pieces = picks.iter().map(|&pick| {
+        let (rank, record) = &gathered.jobs[job].pieces[pick];
+        load(record, &*stores[*rank])
+    });
+    let made = pieces::view(layout, pieces.collect::<Option<Vec<_>>>().filter(|_| fits)?).ok()?;
+    let numbers = |of: &TensorData| numbers(of.dtype(), &of.view().to_bytes());
+    let (made, whole, bias) =
+        (numbers(&made), numbers(&load(whole, &*other.store)?), numbers(&load(bias, &*other.store)?));
+    let more = terms.saturating_sub(1) as f64;
+    let off: f64 = made
+        .iter()
+        .zip(&whole)
+        .zip(bias.iter().cycle())
+        .map(|((made, whole), bias)| (made - more * bias - whole).powi(2))
+        .sum();
+    let norm: f64 = whole.iter().map(|whole| whole * whole).sum();
+    (norm > 0.0).then(|| (off / norm).sqrt())
+}
+
+fn is_bias(slot: &Slot) -> bool {
+    !slot.side.is_result() && (slot.path.contains("bias") || &*slot.path == "input.2")
+}
