@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use rayon::prelude::*;
 
 use self::mended::{Readers, is_fault};
-use self::strangers::{behind_strangers, is_of_layout, is_rounding};
+use self::strangers::{behind_strangers, is_of_layout, is_rounding, unit};
 use super::CompareError;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank};
 use probe_judge::{Cause, Finding, OWN_INPUTS, PartJudgement, Role, SlotJudgement};
@@ -214,11 +214,10 @@ impl Layouts {
         }
         let op = &pair.ops[finding.order];
         // What a missing reduction leaves is no rounding.
+        let unit = unit(pair);
         let differs = |(at, slots_of): (usize, Paired)| {
             let judged = slots.at(finding.order, at).filter(|slot| is_fault(slot.verdict));
-            let (b, c) = pair.slot(op, slots_of);
-            let both = b.zip(c).zip(judged);
-            both.is_some_and(|(slots, judged)| !is_rounding(pair, op, slots, judged))
+            judged.is_some_and(|judged| !is_rounding(pair, op, slots_of, (judged, unit)))
         };
         let fault = matches!(op.ops, Paired::Both(..)) && op.slots.iter().enumerate().any(differs);
         fault.then(|| self.unreduced(pair, finding, is_first)).flatten()

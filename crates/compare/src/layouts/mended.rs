@@ -8,7 +8,7 @@ use probe_layout::Remark;
 use probe_pair::{OpPair, Paired, PartPair, value_key};
 
 use super::Layouts;
-use super::strangers::is_rounding;
+use super::strangers::{is_rounding, unit};
 
 /// Part of an input's error up to which a result has not got it: what is left of an error of 1 is then below that of any value near its own.
 const GONE: f64 = 0.01;
@@ -124,11 +124,14 @@ impl<'l> Readers<'l> {
 
     /// Calls differences of a part without findings close that are rounding of the terms of sums over ranks.
     pub(super) fn settle_rounding(pair: &PartPair, judged: &mut PartJudgement) {
-        for (place, op) in pair.ops.iter().enumerate().filter(|_| judged.findings.is_empty()) {
+        if !judged.findings.is_empty() {
+            return;
+        }
+        let unit = unit(pair);
+        for (place, op) in pair.ops.iter().enumerate() {
             for (slot, slots) in op.slots.iter().enumerate() {
-                if let ((Some(b), Some(c)), Some(found)) =
-                    (pair.slot(op, slots), judged.slots.at_mut(place, slot))
-                    && is_rounding(pair, op, (b, c), found)
+                if let Some(found) = judged.slots.at_mut(place, slot)
+                    && is_rounding(pair, op, slots, (found, unit))
                 {
                     found.verdict = Verdict::Close;
                     judged.counts.verdicts[Verdict::Differs as usize] -= 1;

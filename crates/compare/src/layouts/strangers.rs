@@ -1,6 +1,6 @@
 //! Calls of one run alone, which split, join or scale what ranks exchange.
 
-use probe_dump::{OpKind, Phase, Slot};
+use probe_dump::{DType, OpKind, Phase, Slot};
 use probe_judge::{Cause, Finding, OpJudgement, SlotJudgement, Verdict};
 use probe_pair::{BySlot, OpPair, Paired, PartPair};
 
@@ -26,6 +26,7 @@ pub(super) fn is_of_layout(pair: &PartPair, finding: &Finding, judged: &[OpJudge
 /// Moves findings on calls of one run alone, which split or join what ranks exchange, to the first op behind them that differs by more than
 /// rounding; without one, there is no fault.
 pub(super) fn behind_strangers(pair: &PartPair, findings: &mut Vec<Finding>, slots: &BySlot<SlotJudgement>) {
+    let unit = unit(pair);
     let is_alone = |place: usize| !matches!(pair.ops[place].ops, Paired::Both(..));
     findings.retain_mut(|finding| {
         if finding.cause != Cause::Structure || finding.order >= pair.ops.len() || !is_alone(finding.order) {
@@ -35,9 +36,8 @@ pub(super) fn behind_strangers(pair: &PartPair, findings: &mut Vec<Finding>, slo
             let op = &pair.ops[place];
             let differs = |(at, slots_of): (usize, Paired)| {
                 let judged = slots.at(place, at).filter(|slot| is_fault(slot.verdict))?;
-                let (b, c) = pair.slot(op, slots_of);
-                let rounding = b.zip(c).is_some_and(|slots| is_rounding(pair, op, slots, judged));
-                b.filter(|_| !rounding).map(|slot| (place, slot))
+                let rounding = is_rounding(pair, op, slots_of, (judged, unit));
+                pair.slot(op, slots_of).0.filter(|_| !rounding).map(|slot| (place, slot))
             };
             op.slots.iter().enumerate().find_map(differs)
         });
@@ -51,18 +51,25 @@ pub(super) fn behind_strangers(pair: &PartPair, findings: &mut Vec<Finding>, slo
     findings.dedup_by(|next, first| next.order == first.order);
 }
 
-/// Returns true for an error of some roundings in the slot's type: sums of terms that each rank has rounded.
+/// Returns the rounding unit of the shortest float type that the part's values have: longer ones are made of these.
+pub(super) fn unit(pair: &PartPair) -> f64 {
+    let slots = pair.baseline.ops.iter().flat_map(|op| &op.slots);
+    let floats = slots.filter_map(|slot| slot.value.tensor()?.dtype.known()).filter(|dtype| dtype.is_float());
+    let bits = floats.filter_map(DType::mantissa_bits).filter(|bits| *bits > 3).min().unwrap_or(52);
+    0.5_f64.powi(i32::try_from(bits).unwrap_or(0) + 1)
+}
+
+/// Returns true for an error of some roundings: sums of terms that each rank has rounded.
 pub(super) fn is_rounding(
     pair: &PartPair,
     op: &OpPair,
-    (b, c): (&Slot, &Slot),
-    judged: &SlotJudgement,
+    slots: Paired,
+    (judged, unit): (&SlotJudgement, f64),
 ) -> bool {
-    let bits = b.value.tensor().and_then(|record| record.dtype.known()?.mantissa_bits());
-    let unit = bits.map(|bits| 0.5_f64.powi(i32::try_from(bits).unwrap_or(0) + 1));
+    let (Some(b), Some(c)) = pair.slot(op, slots) else { return false };
     let error = judged.error.get().or_else(|| values::distance(pair, b, c));
     let most = if is_of_parameter(pair, op, b) { ROUNDINGS_OF_GRADIENTS } else { ROUNDINGS };
-    judged.verdict == Verdict::Differs && error.zip(unit).is_some_and(|(error, unit)| error <= most * unit)
+    judged.verdict == Verdict::Differs && error.is_some_and(|error| error <= most * unit)
 }
 
 /// Returns true for the gradient of a parameter, and for what is made of it outside of all modules.
