@@ -73,17 +73,18 @@ def _entries(part: Part, mine: Measured, theirs: Measured) -> list[str]:
     place = f"step = {part.step}\nrank = {part.rank}\n"
     lines = []
     own, other = _worst(fault.weigh(mine, theirs)), _worst(fault.weigh(theirs, mine, fault.BITS_ALONE))
-    kinds = {statement.calls[0]: statement for statement in fault.statements(mine, theirs) if not statement.precision}
+    kinds = {op: statement for statement in fault.statements(mine, theirs) if not statement.precision for op in statement.calls}
     wrong, wrong_there = _wrong(own), _wrong(other)
     unknown = [op for op, reason in mine.skipped.items() if fault.is_gap(reason)]
     for op, found in own.items():
-        if op not in other and op not in wrong and op not in kinds:
-            # Of the baseline it is not known, so it clears nobody.
+        kind = kinds.get(op) if op not in wrong else None
+        if kind.calls[0] != op if kind is not None else op not in other and op not in wrong:
+            # The first call stands for its kind. What the baseline has no data of clears nobody either.
             unknown.append(op)
             continue
         text = _said(found, other.get(op), op in wrong, op in wrong_there)
-        if op in kinds and op not in wrong:
-            wrong, text = wrong | {op}, told_of(kinds[op])
+        if kind is not None:
+            wrong, text = wrong | {op}, told_of(kind)
         lines.append(
             f"[[op]]\n{place}name = {json.dumps(op)}\noutput = {json.dumps(found.path)}\n"
             f"wrong = {_word(op in wrong)}\nbaseline_wrong = {_word(op in wrong_there)}\ntext = {json.dumps(text)}"
