@@ -248,3 +248,38 @@ fn values(part: &PartReport<'_>, place: usize) -> Vec<(u32, bool)> {
     };
     (0..slots).filter_map(value).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::fixture::{everything, full_summary};
+
+    /// The list for a summary whose ops at fault have so many bytes of data each.
+    fn listed(bytes: u64, names: impl Fn(usize) -> String) -> (usize, String) {
+        let mut summary = full_summary(&everything());
+        summary.candidate.level = "L1".into();
+        let mut suspects = Suspects::default();
+        for (number, culprit) in summary.culprits.iter().enumerate() {
+            let wanted = Wanted { names: [names(number)].into(), bytes };
+            suspects.found.insert((culprit.step, culprit.rank, culprit.order), vec![wanted]);
+        }
+        (summary.groups.len(), suspects.text(Path::new("out/suspects.toml"), &summary).unwrap())
+    }
+
+    #[test]
+    fn the_first_op_is_taken_whatever_its_size_and_others_while_there_is_room() {
+        let name = |number| format!("Torch.f.{number}.forward");
+        let (all, text) = listed(10, name);
+        assert!(all > 1);
+        assert_eq!(text.matches("# at fault").count(), all);
+        let (_, text) = listed(2_000_000_000, name);
+        assert_eq!(text.matches("# at fault").count(), 1);
+        let left = counted(all as u64 - 1, "op");
+        assert!(text.contains(&format!("# {left} more at fault would take more than 1GB of data")), "{text}");
+    }
+
+    #[test]
+    fn names_are_escaped_as_toml_has_it() {
+        assert_eq!(quoted("layers.\"0\\\u{1b}[31m\n"), r#""layers.\"0\\\u001B[31m\u000A""#);
+    }
+}
