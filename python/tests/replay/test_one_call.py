@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import probe
 from probe.replay import answer as report
@@ -216,6 +217,24 @@ def test_a_script_passes_where_the_result_is_right_and_fails_where_it_is_not(
     times = {line.split(":")[0]: float(line.split(": ")[1].split()[0]) for line in seen}
     assert max(times[label] for label in times if label.startswith("here")) < 4
     assert max(times[label] for label in times if label.startswith("as recorded")) > 100
+
+
+class Scaled(TorchDispatchMode):
+    """A device whose GELU is 2 % too large in every call."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result * 1.02 if func is torch.ops.aten.gelu.default else result
+
+
+def test_a_kernel_that_is_wrong_in_all_its_calls_is_wrong_in_each(tmp_path: Path) -> None:
+    def work() -> None:
+        with Scaled():
+            for _ in range(5):
+                functional.gelu(torch.randn(8, 16))
+
+    outcome = one.replay(recorded(tmp_path / "dump", work), "Functional.gelu.1.forward", None, "cpu", 1)
+    assert outcome.guilty == "candidate" and outcome.faults[0].source in ("rounding", "this machine's own error"), outcome.faults
 
 
 def test_inputs_are_cut_to_rows_that_still_show_the_fault() -> None:

@@ -1,7 +1,7 @@
 //! Tests over whole reports: their content is read back with other libraries.
 
 mod documents;
-mod fixture;
+pub(crate) mod fixture;
 mod html;
 mod json;
 mod parquet;
