@@ -31,7 +31,7 @@ const READERS: usize = 2;
 /// Ops at fault and their neighbours, gathered part after part.
 #[derive(Debug, Default)]
 pub(super) struct Suspects {
-    /// By step, rank and place in execution order.
+    /// By step, rank and place in execution order: the op, then its neighbours; empty for one that is no call of a function.
     found: HashMap<(u64, u32, usize), Vec<Wanted>>,
 }
 
@@ -44,6 +44,17 @@ struct Wanted {
     bytes: u64,
 }
 
+/// The content of the file.
+#[derive(Debug, Default)]
+struct Chosen {
+    steps: BTreeSet<u64>,
+    ranks: BTreeSet<u32>,
+    /// Names, and which are of ops at fault.
+    tensors: BTreeMap<String, bool>,
+    /// Number of ops at fault for which there was no room.
+    left: u64,
+}
+
 impl Suspects {
     /// Gathers the ops at fault of one part.
     pub(super) fn part(&mut self, part: &PartReport<'_>) {
@@ -52,8 +63,11 @@ impl Suspects {
         }
         let uses = Uses::of(part);
         for finding in part.judged.findings.iter().take(MOST_OF_PART) {
-            let places = std::iter::once(finding.order).chain(uses.around(part, finding.order));
-            let wanted: Vec<Wanted> = places.filter_map(|place| wanted(part, place)).collect();
+            // What cannot be replayed itself, a step of an optimizer, has no neighbours either.
+            let own = wanted(part, finding.order);
+            let around = own.as_ref().map(|_| uses.around(part, finding.order)).unwrap_or_default();
+            let around = around.into_iter().filter_map(|place| wanted(part, place));
+            let wanted: Vec<Wanted> = own.into_iter().chain(around).collect();
             self.found.insert((finding.step, finding.rank, finding.order), wanted);
         }
     }
@@ -74,21 +88,21 @@ impl Suspects {
         Ok(Some(draft))
     }
 
-    fn text(&self, path: &Path, summary: &Summary) -> Option<String> {
-        let level = level(&summary.candidate.level)?;
-        let (mut steps, mut ranks) = (BTreeSet::new(), BTreeSet::new());
-        let mut tensors: BTreeMap<String, bool> = BTreeMap::new();
-        let (mut used, mut left) = (0, 0);
+    /// Takes the ops at fault in the order of the summary, each with its neighbours, while there is room.
+    fn chosen(&self, summary: &Summary) -> Chosen {
+        let mut chosen = Chosen::default();
+        let Chosen { steps, ranks, tensors, left } = &mut chosen;
+        let mut used = 0_u64;
         for group in &summary.groups {
             let Some(first) = summary.culprits.get(group.first) else { continue };
             let Some(wanted) = self.found.get(&(first.step, first.rank, first.order)) else {
-                left += 1;
+                *left += 1;
                 continue;
             };
             let new = wanted.iter().filter(|op| !op.names.iter().all(|name| tensors.contains_key(name)));
             let bytes = new.map(|op| op.bytes).fold(0, u64::saturating_add);
             if used > 0 && bytes > BUDGET.1 - used.min(BUDGET.1) {
-                left += 1;
+                *left += 1;
                 continue;
             }
             for (place, name) in wanted
@@ -104,6 +118,12 @@ impl Suspects {
                 ranks.insert(first.rank);
             }
         }
+        chosen
+    }
+
+    fn text(&self, path: &Path, summary: &Summary) -> Option<String> {
+        let level = level(&summary.candidate.level)?;
+        let Chosen { steps, ranks, tensors, left } = self.chosen(summary);
         if tensors.is_empty() {
             return None;
         }
