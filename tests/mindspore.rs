@@ -52,6 +52,26 @@ fn the_wrong_function_is_named_within_a_framework_and_across() {
 }
 
 #[test]
+fn recordings_of_both_frameworks_agree_and_the_wrong_function_is_named() {
+    let run = |baseline: &str, candidate: &str| {
+        let place = testdata("mindspore_captured");
+        Compare::new(place.join(baseline), place.join(candidate)).run()
+    };
+    for (baseline, candidate) in [("torch", "mindspore"), ("mindspore", "torch")] {
+        let found = run(baseline, candidate);
+        assert_eq!(found.code, 0, "{baseline} {candidate}: {}{}", found.stdout, found.stderr);
+        let counts = &found.json()["counts"];
+        assert_eq!((&counts["ops_paired"], &counts["slots"]), (&135.into(), &356.into()), "{}", found.stdout);
+    }
+    for baseline in ["torch", "mindspore"] {
+        let found = run(baseline, "fault");
+        let divergence = &found.json()["first_divergence"];
+        assert_eq!((found.code, &divergence["op"]), (1, &"Functional.gelu.1.forward".into()), "{}", found.stdout);
+        assert_eq!(divergence["source"], "/home/user/train/networks_mindspore.py:30");
+    }
+}
+
+#[test]
 fn what_the_frameworks_define_differently_is_said_once() {
     let run = pair("pytorch_L0_statistics", "mindspore_L0_statistics");
     assert_eq!(run.stdout.matches("momentum 0.9 of MindSpore's batch norm").count(), 1, "{}", run.stdout);
