@@ -255,6 +255,23 @@ torch_environments() {
     done
 }
 
+# MindSpore has NumPy 1, and an environment of its own of 3 GB.
+mindspore_environment() {
+    local python="$target/mindspore/bin/python" base
+    if [[ ! -x $python && $(df --output=avail -k "$target" | tail -n 1) -lt 6291456 ]]; then
+        untested mindspore_environment "less than 6 GB of disk are left for MindSpore"
+        return
+    fi
+    if [[ ! -x $python ]]; then
+        for base in python3.11 python3.10 python3; do
+            command -v "$base" >/dev/null && "$base" -m venv "$target/mindspore" 2>/dev/null && break
+        done
+    fi
+    "$python" -c 'import mindspore' 2>/dev/null ||
+        "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile 'mindspore==2.10.0' 'numpy<2' pytest ||
+        untested mindspore_environment "MindSpore could not be installed"
+}
+
 # The package as a user gets it, but for the optimiser: from a wheel, not from the source folder. Its extension is that of the build.
 package() {
     rm -rf "$target/wheels"
@@ -283,6 +300,17 @@ torch_versions() {
         tested "torch-$version" "$python" -n 2 -k 'bit_identical or tutorial' \
             "$PWD/python/tests/recorder/test_harmless.py" "$PWD/python/tests/end_to_end/test_tutorial.py"
     done
+}
+
+# Trainings of MindSpore stay bit-identical at every level and task, and what testdata/mindspore_captured holds is recorded again.
+mindspore_tests() {
+    local python="$target/mindspore/bin/python"
+    if ! "$python" -c 'import mindspore' 2>/dev/null; then
+        untested mindspore_tests "there is no MindSpore"
+        return
+    fi
+    "$python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$target"/wheels/*.whl
+    tested mindspore_tests "$python" "$PWD/python/tests/on_mindspore"
 }
 
 oracle() {
@@ -366,6 +394,7 @@ fetched() {
     step ascend_sim
     step ray_environment
     step torch_environments
+    [[ $everything == no ]] || step mindspore_environment
 }
 
 installed() {
@@ -389,6 +418,10 @@ programs() {
     step python_tests
     after torch_environments
     step torch_versions
+    if [[ $everything == yes ]]; then
+        after mindspore_environment
+        step mindspore_tests
+    fi
     after browser page_bundle
     step page_tests
 }
