@@ -66,7 +66,12 @@ fn recordings_of_both_frameworks_agree_and_the_wrong_function_is_named() {
     for baseline in ["torch", "mindspore"] {
         let found = run(baseline, "fault");
         let divergence = &found.json()["first_divergence"];
-        assert_eq!((found.code, &divergence["op"]), (1, &"Functional.gelu.1.forward".into()), "{}", found.stdout);
+        assert_eq!(
+            (found.code, &divergence["op"]),
+            (1, &"Functional.gelu.1.forward".into()),
+            "{}",
+            found.stdout
+        );
         assert_eq!(divergence["source"], "/home/user/train/networks_mindspore.py:30");
     }
 }

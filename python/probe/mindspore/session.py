@@ -195,6 +195,7 @@ class Session:
         except Exception as fault:
             self._give_up(f"{type(fault).__name__}: {fault}")
         self._end()
+        self._release()
         current.end(self)
         atexit.unregister(self.close)
 
@@ -263,12 +264,15 @@ class Session:
 
     def _end(self) -> None:
         self._over = True
-        # Cells that outlive MindSpore's own modules fail as they are destroyed.
-        self._models.clear()
         if self._counts and self.iterations is not None:
             self._counts = False
             self.iterations.remove()
             current.count_by(None)
+
+    def _release(self) -> None:
+        """Lets go of the program's cells and modules: cells that outlive MindSpore's own modules fail as they are destroyed."""
+        self._models.clear()
+        self._functions = self._cells = self._gradients = None
 
     def tally(self) -> tuple[int, tuple[int, int, str | None], float]:
         """Returns how much was recorded: see `probe.recorder.Capture.tally`."""
@@ -309,3 +313,4 @@ class Session:
                 self._core.abandon(reason)
         except Exception as error:
             say_once(f"recording could not be ended cleanly: {error}")
+        self._release()

@@ -152,5 +152,5 @@ def test_a_script_for_the_older_tool_is_recorded(tmp_path: Path) -> None:
 
 
 def test_graph_mode_is_said_in_one_line(tmp_path: Path) -> None:
-    lines = said(tmp_path, mode="GRAPH_MODE")
+    lines = said(tmp_path, mode="GRAPH_MODE", begin="net(Tensor(numpy.ones((2, 3), numpy.float32))); break")
     assert len(lines) == 1 and lines[0].startswith("probe: graph mode is not recorded: "), lines
