@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::index;
+use super::{dumped, index};
 use crate::ReadError;
 use probe_files::limits::MAX_FOLDER_ENTRIES;
 
@@ -23,7 +23,7 @@ pub(crate) fn folder_holds_tensors(folder: &Path) -> bool {
 }
 
 /// Lists the tensor files of a folder, not of its subfolders, in natural order: `2.npy` before
-/// `10.npy`.
+/// `10.npy`. Those that MindSpore dumped of a graph are in the order in which they were written.
 pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let mut paths = Vec::new();
     for (count, entry) in fs::read_dir(folder).map_err(|e| ReadError::io(folder, e))?.enumerate() {
@@ -44,6 +44,11 @@ pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
         return Err(ReadError::usage(folder, "the folder holds no tensor files"));
     }
     paths.sort_by(|a, b| natural_order(&a.to_string_lossy(), &b.to_string_lossy()));
+    // Files that MindSpore dumped are in the order of the run; sorting is stable, and others come first.
+    paths.sort_by_cached_key(|path| {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        dumped::parse(&stem).map(|(_, time)| time)
+    });
     Ok(paths)
 }
 

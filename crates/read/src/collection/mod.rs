@@ -5,11 +5,12 @@
 //! | value | name |
 //! |---|---|
 //! | named in its file | that name; nested keys are joined by dots |
-//! | the only one in its file, in a folder | the name of the file without extension |
+//! | the only one in its file, in a folder | the name of the file without extension, or without what MindSpore adds to it ([`dumped`]) |
 //! | the only one in the given file | `tensor`, so that two files of different names can be compared |
 //!
 //! If two files of a folder hold the same name, every name is prefixed by the name of its file.
 
+mod dumped;
 mod files;
 mod index;
 mod store;
@@ -74,8 +75,9 @@ impl Collection {
         let mut faults = Vec::new();
         for path in paths {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+            let name = dumped::parse(&stem).map_or_else(|| stem.into(), |(name, _)| name.into());
             match tensor_file::open(path, access) {
-                Ok(file) => store.add(path.clone(), stem.into(), file),
+                Ok(file) => store.add(path.clone(), name, file),
                 Err(error) => faults.push(error),
             }
         }
