@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use rayon::prelude::*;
 
 use self::mended::{Readers, is_fault};
-use self::strangers::{behind_strangers, is_of_layout, is_rounding, unit};
+use self::strangers::{is_of_layout, is_rounding, unit};
 use super::CompareError;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank};
 use probe_judge::{Cause, Finding, OWN_INPUTS, PartJudgement, Role, SlotJudgement};
@@ -41,6 +41,8 @@ pub(super) struct Layouts {
     apart: HashSet<(usize, usize)>,
     /// Parts of the model that ranks hold in place of others.
     misplaced: Vec<Misplaced>,
+    /// True if distributed tensors were recorded that are still to be reduced: operators reduce them when they read them.
+    reduces_itself: bool,
     /// The ranks; empty if ranks pair one to one.
     ranks: Vec<u32>,
     /// Ranks of the groups that were recorded, by name.
@@ -152,9 +154,10 @@ impl Layouts {
         let declared = declared(mapping, &groups, numbers.len()).map_err(told)?;
         let Folded { rank, remarks, apart, placements, misplaced } =
             fold(ranks, other, &declared).map_err(told)?;
+        let reduces_itself = placements.iter().any(|placement| placement.contains("'P"));
         let named = placements.iter().find_map(|placement| mesh_name(placement, numbers.len()));
         groups.extend(named.map(|name| (name, numbers.clone())));
-        Ok((rank, Self { remarks, apart, misplaced, ranks: numbers, groups, of_baseline }))
+        Ok((rank, Self { remarks, apart, misplaced, reduces_itself, ranks: numbers, groups, of_baseline }))
     }
 
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.
@@ -165,7 +168,7 @@ impl Layouts {
         Readers::of(pair, judged, self).settle(pair, judged);
         let PartJudgement { ops, slots, findings, notes, .. } = judged;
         findings.retain(|finding| !is_of_layout(pair, finding, ops));
-        behind_strangers(pair, findings, slots);
+        self.behind_strangers(pair, findings, slots);
         for (place, finding) in findings.iter_mut().enumerate() {
             let before = finding.cause;
             if let Some(said) = self.explanation(pair, (finding, place == 0), slots) {
@@ -174,6 +177,9 @@ impl Layouts {
                     Some(&finding.reason).filter(|reason| !reason.is_empty() && finding.cause == before);
                 finding.reason = own.map_or_else(|| said.clone(), |reason| format!("{said}; {reason}"));
             }
+        }
+        if findings.is_empty() && !self.reduces_itself {
+            findings.extend(self.unreduced_update(pair));
         }
         if !findings.iter().any(|finding| finding.cause == Cause::Input) {
             notes.retain(|note| !note.starts_with(OWN_INPUTS));
@@ -219,7 +225,12 @@ impl Layouts {
             let judged = slots.at(finding.order, at).filter(|slot| is_fault(slot.verdict));
             judged.is_some_and(|judged| !is_rounding(pair, op, slots_of, (judged, unit)))
         };
-        let fault = matches!(op.ops, Paired::Both(..)) && op.slots.iter().enumerate().any(differs);
+        // The error of an update is that of its gradient.
+        let differs = || {
+            matches!(finding.cause, Cause::Optimizer | Cause::Gradient)
+                || op.slots.iter().enumerate().any(differs)
+        };
+        let fault = matches!(op.ops, Paired::Both(..)) && differs();
         fault.then(|| self.unreduced(pair, finding, is_first)).flatten()
     }
 
@@ -230,6 +241,7 @@ impl Layouts {
             let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
             let said = match self.remark(op, slots)? {
                 Remark::Odd(ranks) => odd(ranks),
+                Remark::Alike(ranks) => self.alike(ranks),
                 Remark::Sharded(shards) => {
                     values::odd_shards(pair, (b.value.tensor()?, c.value.tensor()?), shards)?
                 }

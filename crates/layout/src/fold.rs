@@ -362,6 +362,9 @@ fn remark(job: &Job, found: &Inferred, numbers: &[u32]) -> Option<Remark> {
         return Some(Remark::Odd(found.odd.iter().map(rank).collect()));
     }
     let ranks: Vec<u32> = found.picks.iter().map(rank).collect();
+    if let Some(alike) = alike_shards(job, found) {
+        return Some(Remark::Alike(alike.iter().map(|&place| ranks[place]).collect()));
+    }
     match found.layout.among {
         Among::Sum(_) if found.of_term => None,
         Among::Sum(share) => {
@@ -374,6 +377,19 @@ fn remark(job: &Job, found: &Inferred, numbers: &[u32]) -> Option<Remark> {
         }
         Among::Replicas => None,
     }
+}
+
+/// Returns places of equal pieces that should be different shards, of a value that no layout explains.
+fn alike_shards(job: &Job, found: &Inferred) -> Option<Vec<usize>> {
+    let cells = &found.layout.cells;
+    if found.layout.is_whole() || found.distance.is_none_or(|distance| distance < NEAR) {
+        return None;
+    }
+    let checksum = |place: usize| job.pieces[found.picks[place]].1.checksum.as_ref();
+    let same = |a: usize, b: usize| checksum(a).is_some() && checksum(a) == checksum(b);
+    let first = (0..cells.len())
+        .find(|&a| (0..a).chain(a + 1..cells.len()).any(|b| same(a, b) && cells[a] != cells[b]))?;
+    Some((0..cells.len()).filter(|&place| same(first, place)).collect())
 }
 
 /// Replaces sizes that a program computes from those of a shard (`view(b, t, heads / ranks, -1)`) by the other run's, in calls with sharded

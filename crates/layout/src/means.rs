@@ -26,8 +26,12 @@ impl Gathered {
         other: &Rank,
     ) {
         let forward = |op: &&Op| op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward;
-        let calls = ops.iter().filter(forward).filter_map(|op| op.name.call());
-        let terms = calls.max().map_or(1, |last| last + 1);
+        // A module may be called several times for each micro-batch.
+        let mut calls: HashMap<&str, u32> = HashMap::new();
+        for op in ops.iter().filter(forward) {
+            *calls.entry(op.name.module_path().unwrap_or_default()).or_default() += 1;
+        }
+        let terms = calls.into_values().min().unwrap_or(1);
         let optimizer = |place: usize, slot: usize| {
             let op = &ops[place];
             op.name.as_str().starts_with("Optimizer.") && op.slots[slot].path.starts_with("input.grad.")

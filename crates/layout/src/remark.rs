@@ -11,6 +11,8 @@ pub enum Remark {
     Odd(Vec<u32>),
     /// Each of these ranks holds a term of a sum, which is divided by the number.
     Partial(Vec<u32>, u32),
+    /// These ranks hold one value, and should hold different shards.
+    Alike(Vec<u32>),
     /// Ranks hold other shards than in all other values: rank, the shard it holds, the shard it should hold.
     Order(Vec<(u32, usize, usize)>),
     /// The shards are contiguous where those of all other values are zigzag (false), or the other way round (true).

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use probe_dump::{OpName, Phase, Slot, SlotSide};
-use probe_judge::Finding;
+use probe_judge::{Cause, Finding, ReferenceErrors, Role};
 use probe_layout::Remark;
+use probe_measure::ALL_METRICS;
 use probe_pair::{OpPair, PartPair, value_key};
 
 use super::{Layouts, in_words};
@@ -38,6 +39,40 @@ impl Layouts {
                 _ => None,
             }
         })
+    }
+
+    /// Returns a finding on the first gradient that an optimizer reads before it is reduced. Its update may be too small to show in the parameter.
+    pub(super) fn unreduced_update(&self, pair: &PartPair) -> Option<Finding> {
+        let steps =
+            (0..pair.ops.len()).filter(|&place| pair.name(&pair.ops[place]).starts_with("Optimizer."));
+        let of_gradient = |slot: &Slot| slot.path.starts_with("input.grad.");
+        let (order, slot) = steps.into_iter().find_map(|place| {
+            let (slot, ..) = self.partials_of(pair, place).find(|(slot, ..)| of_gradient(slot))?;
+            Some((place, slot))
+        })?;
+        let mut finding = Finding {
+            step: pair.step,
+            rank: pair.rank,
+            order,
+            op: pair.name(&pair.ops[order]).to_owned(),
+            slot: slot.path.to_string(),
+            cause: Cause::Gradient,
+            role: Role::Introduces,
+            metrics: ALL_METRICS.map(|metric| (metric, None)),
+            basis: None,
+            reference: ReferenceErrors::default(),
+            place: None,
+            reason: String::new(),
+            followers: 0,
+            stack: Vec::new(),
+            source: None,
+            module: None,
+            below: Vec::new(),
+            caller: None,
+            collectives: 0,
+        };
+        finding.reason = self.unreduced(pair, &mut finding, true)?;
+        Some(finding)
     }
 
     /// Finds the partial value that an op at fault reads, or that is the nearest before it, and moves the finding to the op that made it.
@@ -95,8 +130,17 @@ impl Layouts {
         whole
     }
 
-    fn missing(&self, op: &str, slot: &Slot, ranks: &[u32], share: u32) -> String {
-        // One rank recorded its groups; those of other ranks are as far apart.
+    /// Returns the words for ranks that hold one value instead of different shards.
+    pub(super) fn alike(&self, ranks: &[u32]) -> String {
+        let over = self.group(ranks);
+        format!(
+            "{} hold the same value, expected different shards: reduced over {over}, another group",
+            in_words(ranks)
+        )
+    }
+
+    /// Returns the name of the group of these ranks, or their numbers. One rank recorded its groups; those of other ranks are as far apart.
+    fn group(&self, ranks: &[u32]) -> String {
         let alike = |members: &[u32]| {
             let mut pairs = members.iter().zip(ranks).map(|(a, b)| a.wrapping_sub(*b));
             let first = pairs.next();
@@ -104,7 +148,11 @@ impl Layouts {
         };
         let group = self.groups.iter().find(|(_, members)| *members == ranks);
         let group = group.or_else(|| self.groups.iter().find(|(_, members)| alike(members)));
-        let over = group.map_or_else(|| in_words(ranks), |(name, _)| name.clone());
+        group.map_or_else(|| in_words(ranks), |(name, _)| name.clone())
+    }
+
+    fn missing(&self, op: &str, slot: &Slot, ranks: &[u32], share: u32) -> String {
+        let over = self.group(ranks);
         let name = OpName::parse(op);
         let subject = match (name.phase(), name.module_path(), slot.path.strip_prefix("grad.")) {
             (Phase::ParameterGradient, Some(module), Some(parameter)) => {

@@ -2,6 +2,7 @@
 
 use probe_dump::{DType, OpKind, Phase, Slot};
 use probe_judge::{Cause, Finding, OpJudgement, SlotJudgement, Verdict};
+use probe_layout::Remark;
 use probe_pair::{BySlot, OpPair, Paired, PartPair};
 
 use super::mended::is_fault;
@@ -23,32 +24,43 @@ pub(super) fn is_of_layout(pair: &PartPair, finding: &Finding, judged: &[OpJudge
     alone && finding.cause == Cause::Structure && !judged.iter().filter(follows).any(differs)
 }
 
-/// Moves findings on calls of one run alone, which split or join what ranks exchange, to the first op behind them that differs by more than
-/// rounding; without one, there is no fault.
-pub(super) fn behind_strangers(pair: &PartPair, findings: &mut Vec<Finding>, slots: &BySlot<SlotJudgement>) {
-    let unit = unit(pair);
-    let is_alone = |place: usize| !matches!(pair.ops[place].ops, Paired::Both(..));
-    findings.retain_mut(|finding| {
-        if finding.cause != Cause::Structure || finding.order >= pair.ops.len() || !is_alone(finding.order) {
-            return true;
-        }
-        let found = (finding.order..pair.ops.len()).filter(|&place| !is_alone(place)).find_map(|place| {
-            let op = &pair.ops[place];
-            let differs = |(at, slots_of): (usize, Paired)| {
-                let judged = slots.at(place, at).filter(|slot| is_fault(slot.verdict))?;
-                let rounding = is_rounding(pair, op, slots_of, (judged, unit));
-                pair.slot(op, slots_of).0.filter(|_| !rounding).map(|slot| (place, slot))
-            };
-            op.slots.iter().enumerate().find_map(differs)
+impl Layouts {
+    /// Moves findings on calls of one run alone to the first op behind them that differs by more than rounding, and that is not partial if there
+    /// is another; without one, there is no fault.
+    pub(super) fn behind_strangers(
+        &self,
+        pair: &PartPair,
+        findings: &mut Vec<Finding>,
+        slots: &BySlot<SlotJudgement>,
+    ) {
+        let unit = unit(pair);
+        let is_alone = |place: usize| !matches!(pair.ops[place].ops, Paired::Both(..));
+        let first = |from: usize, partial: bool| {
+            (from..pair.ops.len()).filter(|&place| !is_alone(place)).find_map(|place| {
+                let op = &pair.ops[place];
+                let differs = |(at, slots_of): (usize, Paired)| {
+                    let judged = slots.at(place, at).filter(|slot| is_fault(slot.verdict))?;
+                    let skipped = is_rounding(pair, op, slots_of, (judged, unit))
+                        || (!partial && matches!(self.remark(op, slots_of), Some(Remark::Partial(..))));
+                    pair.slot(op, slots_of).0.filter(|_| !skipped).map(|slot| (place, slot))
+                };
+                op.slots.iter().enumerate().find_map(differs)
+            })
+        };
+        findings.retain_mut(|finding| {
+            let from = finding.order;
+            if finding.cause != Cause::Structure || from >= pair.ops.len() || !is_alone(from) {
+                return true;
+            }
+            let Some((place, slot)) = first(from, false).or_else(|| first(from, true)) else { return false };
+            finding.cause = if slot.side.is_result() { Cause::Numerics } else { Cause::Input };
+            Self::moved(pair, finding, place, &slot.path);
+            finding.reason.clear();
+            true
         });
-        let Some((place, slot)) = found else { return false };
-        finding.cause = if slot.side.is_result() { Cause::Numerics } else { Cause::Input };
-        Layouts::moved(pair, finding, place, &slot.path);
-        finding.reason.clear();
-        true
-    });
-    findings.sort_by_key(|finding| finding.order);
-    findings.dedup_by(|next, first| next.order == first.order);
+        findings.sort_by_key(|finding| finding.order);
+        findings.dedup_by(|next, first| next.order == first.order);
+    }
 }
 
 /// Returns the rounding unit of the shortest float type that the part's values have: longer ones are made of these.
