@@ -67,9 +67,10 @@ impl<'f, 'a> Agreement<'f, 'a> {
         if self.flow.modules_alone || first.iter().all(ends) {
             return None;
         }
-        let mut led = 0.0_f64;
+        let start = first.iter().copied().min().unwrap_or(0);
+        let mut led = first.iter().map(|&op| self.error_from_before(op, start)).fold(0.0, f64::max);
         while let Some(position) = queue.pop_first() {
-            led = led.max(self.error_from_outside(position, &region));
+            led = led.max(self.error_from_before(position, start));
             let readers = self.readers(position);
             let accumulated = self.accumulated(position);
             let is_read = !readers.is_empty() || !accumulated.is_empty();
@@ -130,19 +131,23 @@ impl<'f, 'a> Agreement<'f, 'a> {
         regions
     }
 
-    /// Returns the largest error of what an op reads and the region did not make.
-    fn error_from_outside(&self, position: usize, region: &HashSet<usize>) -> f64 {
+    /// Returns the largest error of what an op reads and was there before the op at `start`, so that nothing behind that
+    /// one made it: noise of the run, weights that have drifted.
+    fn error_from_before(&self, position: usize, start: usize) -> f64 {
         let read = self.sides(position, false).into_iter();
-        let makers = read.flat_map(|(side, op, slot)| self.makers(side, op, slot));
-        let made = makers.filter(|maker| !region.contains(&maker.0));
-        // Weights may have drifted.
+        let made = read.flat_map(|(side, op, slot)| self.makers(side, op, slot));
         let node = &self.flow.nodes[position];
         let given = node.given().map(|slot| (position, slot)).filter(|_| node.is_paired);
-        let arrived = given.filter(|&place| {
-            let fact = self.flow.fact(place);
-            fact.is_float && fact.difference == Difference::Numbers && !self.is_made_in(place, region)
+        let arrived = given.filter(|&(op, slot)| {
+            let fact = self.flow.fact((op, slot));
+            let (b, c) = self.flow.pair.slot_at(op, slot);
+            let mut sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
+            fact.is_float
+                && fact.difference == Difference::Numbers
+                && sides.all(|(side, slot)| self.makers(side, op, slot).all(|maker| maker.0 < start))
         });
-        made.chain(arrived).map(|place| self.error(place)).fold(0.0, f64::max)
+        let before = made.filter(|maker| maker.0 < start).chain(arrived);
+        before.map(|place| self.error(place)).fold(0.0, f64::max)
     }
 
     /// Iterates over the tensors that an op makes or reads, side by side, with their keys' sides.
