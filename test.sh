@@ -224,6 +224,14 @@ ray_environment() {
         untested ray_environment "Ray could not be installed: no comparison on a cluster"
 }
 
+# An environment for packages that have wheels up to Python 3.11.
+new_environment() {
+    local base
+    for base in python3.11 python3.10 python3; do
+        command -v "$base" >/dev/null && "$base" -m venv "$1" 2>/dev/null && break
+    done
+}
+
 # Versions of torch beside that of the tests, each in an environment of its own: the oldest and the newest that can be recorded, or with --all each one
 # of the table in docs/capture.md. The oldest has wheels up to Python 3.11.
 versions=(2.1.0 newest)
@@ -241,11 +249,7 @@ torch_environments() {
             untested torch_environments "less than 8 GB of disk are left for torch $version"
             continue
         fi
-        if [[ ! -x $python ]]; then
-            for base in python3.11 python3.10 python3; do
-                command -v "$base" >/dev/null && "$base" -m venv "$target/torch-$version" 2>/dev/null && break
-            done
-        fi
+        [[ -x $python ]] || new_environment "$target/torch-$version" || true
         # In words: "numpy<2" must not become a redirection.
         read -ra wanted <<<"$wanted"
         "$python" -c 'import torch, pyarrow' 2>/dev/null ||
@@ -257,16 +261,12 @@ torch_environments() {
 
 # MindSpore has NumPy 1, and an environment of its own of 3 GB.
 mindspore_environment() {
-    local python="$target/mindspore/bin/python" base
+    local python="$target/mindspore/bin/python"
     if [[ ! -x $python && $(df --output=avail -k "$target" | tail -n 1) -lt 6291456 ]]; then
         untested mindspore_environment "less than 6 GB of disk are left for MindSpore"
         return
     fi
-    if [[ ! -x $python ]]; then
-        for base in python3.11 python3.10 python3; do
-            command -v "$base" >/dev/null && "$base" -m venv "$target/mindspore" 2>/dev/null && break
-        done
-    fi
+    [[ -x $python ]] || new_environment "$target/mindspore" || true
     "$python" -c 'import mindspore' 2>/dev/null ||
         "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile 'mindspore==2.10.0' 'numpy<2' pytest ||
         untested mindspore_environment "MindSpore could not be installed"

@@ -347,6 +347,12 @@ impl<'a> Flow<'a> {
         !self.modules_alone && (self.is_weight(place) || (self.trains && requires == Some(false)))
     }
 
+    /// Returns true for a tensor that one side alone has.
+    pub(super) fn is_of_one_side(&self, place: Place) -> bool {
+        let is_tensor = self.slot(place).is_some_and(|slot| slot.value.tensor().is_some());
+        is_tensor && self.fact(place).difference == Difference::Missing
+    }
+
     /// Returns the fraction of zero elements on each side, if known.
     pub(super) fn zero_shares(&self, (op, slot): Place) -> [Option<f64>; 2] {
         if let Evidence::Data(kept) = self.evidence.at(op, slot) {

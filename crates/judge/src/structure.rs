@@ -217,11 +217,7 @@ fn is_of_update(flow: &Flow<'_>, op: usize) -> bool {
 fn uneven_lists(flow: &Flow<'_>) -> HashSet<usize> {
     let is_uneven = |&op: &usize| {
         let node = &flow.nodes[op];
-        let missing = |slot: usize| {
-            let is_tensor = flow.slot((op, slot)).is_some_and(|slot| slot.value.tensor().is_some());
-            is_tensor && flow.fact((op, slot)).difference == Difference::Missing
-        };
-        node.is_paired && is_of_update(flow, op) && node.given().any(missing)
+        node.is_paired && is_of_update(flow, op) && node.given().any(|slot| flow.is_of_one_side((op, slot)))
     };
     (0..flow.nodes.len()).filter(is_uneven).collect()
 }

@@ -140,11 +140,9 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let given = node.given().map(|slot| (position, slot)).filter(|_| node.is_paired);
         let arrived = given.filter(|&(op, slot)| {
             let fact = self.flow.fact((op, slot));
-            let (b, c) = self.flow.pair.slot_at(op, slot);
-            let mut sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
             fact.is_float
                 && fact.difference == Difference::Numbers
-                && sides.all(|(side, slot)| self.makers(side, op, slot).all(|maker| maker.0 < start))
+                && self.makers_of_both((op, slot)).all(|maker| maker.0 < start)
         });
         let before = made.filter(|maker| maker.0 < start).chain(arrived);
         before.map(|place| self.error(place)).fold(0.0, f64::max)
@@ -257,12 +255,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
     /// no partner: the weights of merged products.
     fn has_partners(&self, position: usize) -> bool {
         let node = &self.flow.nodes[position];
-        let has_partner = |slot: usize| {
-            let is_tensor =
-                self.flow.slot((position, slot)).is_some_and(|slot| slot.value.tensor().is_some());
-            !is_tensor || self.flow.fact((position, slot)).difference != Difference::Missing
-        };
-        node.is_paired && (0..node.slot_count()).all(has_partner)
+        node.is_paired && !(0..node.slot_count()).any(|slot| self.flow.is_of_one_side((position, slot)))
     }
 
     /// Returns true if the results of an op of both sides agree: their errors are what its inputs from outside
@@ -332,10 +325,15 @@ impl<'f, 'a> Agreement<'f, 'a> {
         }
     }
 
-    fn is_made_in(&self, (op, slot): Place, region: &HashSet<usize>) -> bool {
+    fn is_made_in(&self, place: Place, region: &HashSet<usize>) -> bool {
+        self.makers_of_both(place).any(|maker| region.contains(&maker.0))
+    }
+
+    /// Iterates over the places before an op where its value was made, on either side.
+    fn makers_of_both(&self, (op, slot): Place) -> impl Iterator<Item = Place> + '_ {
         let (b, c) = self.flow.pair.slot_at(op, slot);
-        let mut sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
-        sides.any(|(side, slot)| self.makers(side, op, slot).any(|maker| region.contains(&maker.0)))
+        let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
+        sides.flat_map(move |(side, slot)| self.makers(side, op, slot))
     }
 
     /// Returns the error of a value against its scale, or its own size if it has none.
