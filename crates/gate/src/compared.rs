@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use super::GateError;
 use super::cases::is_boundary;
+use super::options::GateOptions;
 use super::outcome::{Case, Culprit, Kind, NOT_FINITE, Status};
 use super::policy::Policy;
-use super::run::GateOptions;
 use super::side::{SideContent, Values};
 use super::{cases, values};
 use probe_compare::{CompareOptions, CompareRequest, PartReport, Progress, compare_dumps};

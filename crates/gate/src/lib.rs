@@ -15,6 +15,7 @@ mod hexadecimal;
 pub mod history;
 pub mod import;
 mod make;
+mod options;
 pub mod outcome;
 pub mod past;
 pub mod policy;
@@ -28,9 +29,10 @@ mod values;
 pub use error::GateError;
 pub use hexadecimal::hexadecimal;
 pub use make::{Made, make};
+pub use options::GateOptions;
 pub use outcome::{Case, Culprit, GateOutcome, Kind, MovedBy, State, Status};
 pub use policy::Policy;
-pub use run::{GateOptions, gate};
+pub use run::gate;
 
 #[cfg(test)]
 mod tests;

@@ -11,8 +11,10 @@ use super::nesting::{MAX_NESTING, Nesting};
 use super::ops::{Kind, Traits, base};
 use super::rulebook::RuleBook;
 use super::setting::{Setting, is_uninitialised};
-use super::slot::{Shared, SlotView};
+use super::slot::Shared;
+use super::slot_view::SlotView;
 use super::tolerance::Rules;
+pub(super) use super::values::Place;
 use super::values::Values;
 use super::{PartEvidence, Verdict};
 use probe_dump::{Op, OpKind, OpName, Ordinal, Phase, Slot, SlotSide, Task};
@@ -84,9 +86,6 @@ impl Node<'_> {
         self.facts.iter().enumerate().filter(|(_, fact)| fact.side.is_result()).map(|(slot, _)| slot)
     }
 }
-
-/// Address of a value: positions of the op and the slot.
-pub(super) type Place = (usize, usize);
 
 /// All ops of a part and their dependencies.
 pub(super) struct Flow<'a> {

@@ -50,6 +50,7 @@ mod scale;
 mod setting;
 mod slope;
 mod slot;
+mod slot_view;
 mod small_rows;
 mod structure;
 mod tensor;

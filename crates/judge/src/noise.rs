@@ -6,10 +6,13 @@
 //! level of the family alone.
 
 mod file;
+mod level;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
+
+use level::{Level, number};
 
 use super::difference::Difference;
 use super::excess::{BEYOND, UNJUDGED};
@@ -24,10 +27,6 @@ use super::value::{ExpectedError, Family, ValueKind};
 use super::{PartEvidence, Verdict};
 use probe_files::settings::SettingsError;
 use probe_pair::PartPair;
-
-/// The largest error of a family is at most this multiple of its level: below all thresholds of the judge, the
-/// smallest of which is 2 bits, so that no measured value looks faulty.
-const LARGEST: f64 = 4.0;
 
 /// Fraction of the values whose errors may be too large to judge; beyond it the dump is not of a second run.
 const FAR: f64 = 0.5;
@@ -49,21 +48,6 @@ struct Places {
     errors: HashMap<u64, f32>,
     /// Exact values (integers, hashes) that differ between runs.
     varied: HashSet<u64>,
-}
-
-/// Level of a family, from the own errors of its calls.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Level {
-    median: f64,
-    largest: f64,
-    calls: usize,
-}
-
-impl Level {
-    /// Returns the error that any call of the family may have.
-    fn of_any(self) -> f64 {
-        self.median.max(self.largest / LARGEST)
-    }
 }
 
 /// Noise that one step of one rank shows.
@@ -294,12 +278,12 @@ fn families(count: usize) -> String {
     format!("{count} {}", if count == 1 { "family" } else { "families" })
 }
 
-/// Formats a count with its noun.
-fn number(count: usize, noun: &str) -> String {
-    format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
-}
-
 impl Noise {
+    /// Returns the levels as TOML, the largest first. `made_of` is a line that names the runs they come from.
+    pub fn to_toml(&self, made_of: &str) -> String {
+        file::to_toml(&self.levels, made_of)
+    }
+
     /// Number of families with a level.
     pub fn families(&self) -> usize {
         self.levels.len()

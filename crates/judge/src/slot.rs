@@ -5,25 +5,9 @@ use std::sync::Arc;
 
 use super::difference::{Difference, Fact, FactNumber, Facts, SlotFact};
 use super::rulebook::{RuleBook, RuleKey};
-use super::setting::Setting;
-use super::tolerance::Rules;
+use super::slot_view::SlotView;
 use super::{Verdict, argument, tensor, user_rule};
 use probe_dump::{Scalar, Slot, SlotSide, TensorRecord, Value};
-use probe_measure::Evidence;
-
-/// Context in which a pair of slots is examined.
-pub(super) struct SlotView<'a> {
-    /// Name of the op.
-    pub(super) op: &'a str,
-    /// The content is leftover memory: an output of `empty`, a receive buffer.
-    pub(super) uninitialised: bool,
-    /// Measured evidence.
-    pub(super) evidence: &'a Evidence,
-    /// Facts about the part.
-    pub(super) setting: &'a Setting,
-    /// The user's rules.
-    pub(super) rules: &'a Rules,
-}
 
 /// Facts that several slots share. Results of one op are inputs of the next, and most arguments are equal on
 /// both sides: two of three slots of a part share the fact of another.

@@ -7,6 +7,7 @@ mod called;
 mod converging;
 mod levels;
 mod named;
+mod unpaired;
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
@@ -16,20 +17,17 @@ use called::without_same_calls;
 pub(super) use converging::Agreement;
 use levels::Levels;
 use named::named;
+use unpaired::{computes, computing, stand_for_themselves, tensors, writes};
 
 use super::Cause;
 use super::candidate::Candidate;
 use super::difference::Difference;
 use super::flow::{Flow, Node, Place};
-use super::ops::Kind;
-use probe_dump::{Number, OpKind, Slot, TensorRecord};
+use probe_dump::{Number, Slot, TensorRecord};
 use probe_pair::{Substitution, slot_key, value_key};
 
 /// Statistics that differ by less than this fraction of the largest element count as similar.
 const ALIKE: f64 = 0.01;
-
-/// Factor over the error of another group with the same products that no precision explains.
-const ALONE: f64 = 8.0;
 
 /// Number of ops named per side, in the remark and in a fault.
 const NAMED: usize = 4;
@@ -281,12 +279,6 @@ fn passes_on(flow: &Flow<'_>, group: &Substitution) -> bool {
     group.feeds.is_empty() && !group.boundary.is_empty() && group.boundary.iter().all(was_there)
 }
 
-/// Returns true for checkpoint tensors and saved variables, which replace no others.
-fn stand_for_themselves(flow: &Flow<'_>, group: &Substitution) -> bool {
-    let mut kinds = group.baseline.iter().chain(&group.candidate).map(|&op| flow.nodes[op].op.name.kind());
-    kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved))
-}
-
 /// Returns the unpaired ops whose results no paired op uses, even indirectly. Between modules not everything
 /// is recorded, so readers are unknown.
 fn idle(flow: &Flow<'_>) -> HashSet<usize> {
@@ -330,40 +322,6 @@ fn any_slot_key(slot: &Slot) -> Option<u64> {
         let (min, max) = (record.statistics.min()?.as_f64(), record.statistics.max()?.as_f64());
         Some(min.to_bits() ^ max.to_bits().rotate_left(1) ^ record.len())
     })
-}
-
-/// Returns true if an op does more than copy, or make a constant or memory; these show in what is made from them and
-/// data.
-fn computes(node: &Node<'_>) -> bool {
-    !matches!(node.traits.kind, Kind::Copy | Kind::Uninitialised) && !is_constant(node)
-}
-
-/// Returns true if a function has only non-tensor inputs and does not draw: `scalar_tensor`, `arange`.
-fn is_constant(node: &Node<'_>) -> bool {
-    let mut given = node.op.slots.iter().filter(|slot| !slot.side.is_result()).peekable();
-    let is_function = node.op.name.kind() == OpKind::Api && !node.is_backward();
-    is_function
-        && node.traits.kind != Kind::Random
-        && given.peek().is_some()
-        && given.all(|slot| slot.value.tensor().is_none())
-}
-
-/// Returns the first op of each side that computes.
-fn computing(flow: &Flow<'_>, group: &Substitution) -> [Option<usize>; 2] {
-    [&group.baseline, &group.candidate].map(|ops| ops.iter().copied().find(|&op| computes(&flow.nodes[op])))
-}
-
-/// Returns true if an op modifies existing memory, which is read under another name or in a later step.
-fn writes(node: &Node<'_>) -> bool {
-    let api = node.op.name.api();
-    let in_place = api.ends_with('_') && !api.ends_with("__");
-    node.traits.optimizes || in_place || api.starts_with("__i") || api == "__setitem__"
-}
-
-/// Returns the tensors of an op's inputs or results.
-fn tensors<'a>(node: &Node<'a>, results: bool) -> impl Iterator<Item = &'a TensorRecord> + use<'a> {
-    let slots = node.op.slots.iter().filter(move |slot| slot.side.is_result() == results);
-    slots.filter_map(|slot| slot.value.tensor())
 }
 
 /// Returns true if the last ops of both sides have similar results, by number of elements and statistics.

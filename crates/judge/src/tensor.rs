@@ -1,5 +1,6 @@
 //! Facts about two tensors: from their elements, else from their recorded statistics.
 
+mod facts;
 mod recorded;
 
 use std::hash::{BuildHasher, Hasher};
@@ -7,24 +8,20 @@ use std::hash::{BuildHasher, Hasher};
 use super::Verdict;
 use super::difference::{Difference, Fact, Identity};
 use super::precision::Precision;
-use super::rulebook::{RuleBook, RuleKey};
+use super::rulebook::RuleBook;
 use super::setting::Setting;
-use super::slot::SlotView;
+use super::slot_view::SlotView;
 use super::unmeasured;
-use probe_dump::{Checksum, DType, Number, Ordinal, RecordedDType, Remark, SlotSide, TensorRecord};
+use facts::{
+    DENORMAL, NEAR_ZERO, ZERO_FLOOR, exact_rule, non_finite, non_finite_counts, numbers, recorded_norm,
+    settle, smallest_normal, unequal,
+};
+use probe_dump::{Checksum, DType, Number, RecordedDType, Remark, SlotSide, TensorRecord};
 use probe_measure::{Evidence, Metric, PairMetrics, SENTINEL, kept_out};
 use recorded::by_record;
 
 /// Norm from which on a tensor must contain sentinels, even if its extremes were not recorded.
 const SENTINEL_NORM: f64 = 1.298_074_214_633_706_8e33; // 2^110
-
-/// Largest magnitude that counts as zero if the whole baseline is zero: the absolute bound of the operator
-/// standards for small float32 values.
-const ZERO_FLOOR: f64 = 1.0 / (1_u64 << 30) as f64;
-
-const DENORMAL: &str = "differs in denormal numbers only, which devices may flush to zero";
-
-const NEAR_ZERO: &str = "the baseline is all zero, the candidate within 2^-30 of it";
 
 /// Compares two tensors by the available evidence.
 pub(super) fn compare(
@@ -87,46 +84,6 @@ pub(super) fn compare(
     }
     fact.identity = identity((b, c), fact.norms);
     fact
-}
-
-/// Sets a verdict that needs no further judgement.
-fn settle(fact: &mut Fact, verdict: Verdict, reason: &str) {
-    fact.judgement.verdict = verdict;
-    fact.judgement.error = 0.0.into();
-    fact.judgement.reason = reason.into();
-    fact.is_measured = true;
-}
-
-fn non_finite(fact: &mut Fact, reason: &str) {
-    fact.judgement.verdict = Verdict::NonFinite;
-    fact.judgement.error = f64::INFINITY.into();
-    fact.judgement.reason = reason.into();
-    fact.difference = Difference::NonFinite;
-}
-
-/// Sets the verdict for differing elements of an exact type, or checksums.
-fn unequal(fact: &mut Fact, difference: Difference, error: Option<f64>, reason: &str, rule: Ordinal) {
-    fact.judgement.verdict = Verdict::Differs;
-    fact.judgement.error = error.into();
-    fact.judgement.reason = reason.into();
-    fact.judgement.rule = Some(rule);
-    fact.difference = difference;
-}
-
-/// Sets numbers that are off by `distance`; the verdict follows later.
-fn numbers(fact: &mut Fact, distance: f64, norm: f64) {
-    fact.judgement.verdict = Verdict::Close;
-    fact.norm = norm;
-    fact.distance = distance;
-    fact.is_measured = true;
-    fact.judgement.error = if distance > 0.0 { distance / norm } else { 0.0 }.into();
-    fact.difference = if distance > 0.0 { Difference::Numbers } else { Difference::None };
-}
-
-fn exact_rule(book: &mut RuleBook) -> Ordinal {
-    book.index(RuleKey::Exact, || {
-        "integers and bool: equal, unless noise in what they are computed from flips them".to_owned()
-    })
 }
 
 fn by_elements(fact: &mut Fact, m: &PairMetrics, book: &mut RuleBook) {
@@ -233,21 +190,6 @@ fn coarser(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<DType> {
     Some(if bits(other) <= bits(own) { *other } else { *own })
 }
 
-/// Returns the norm of a tensor as recorded; 0 if unknown. A norm below the largest magnitude underflowed in
-/// the dtype that the capture summed in; if it overflowed or was not recorded, the largest magnitude bounds
-/// it.
-fn recorded_norm(record: &TensorRecord) -> f64 {
-    let statistics = &record.statistics;
-    let largest =
-        [statistics.max(), statistics.min()].into_iter().flatten().map(|number| number.as_f64().abs());
-    let largest = largest.filter(|value| value.is_finite()).fold(0.0, f64::max);
-    if let Some(norm) = statistics.norm().filter(|norm| kept_out(record).is_some() && norm.is_finite()) {
-        return norm;
-    }
-    let bound = largest * (record.len() as f64).sqrt();
-    statistics.norm().map(f64::abs).filter(|norm| norm.is_finite()).map_or(bound, |norm| norm.max(largest))
-}
-
 /// Returns the largest finite magnitudes of both sides; 0 if unknown.
 fn largest((b, c): (&TensorRecord, &TensorRecord), evidence: &Evidence) -> (f64, f64) {
     let of = |extremes: [Option<f64>; 2]| {
@@ -295,16 +237,6 @@ fn identity((b, c): (&TensorRecord, &TensorRecord), norms: (f64, f64)) -> Option
 static FIXED: std::hash::BuildHasherDefault<std::collections::hash_map::DefaultHasher> =
     std::hash::BuildHasherDefault::new();
 
-/// Returns the smallest normal number of dtypes whose denormals devices flush; 0 for dtypes whose denormals
-/// are ordinary values.
-fn smallest_normal(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 | DType::C128 => f64::MIN_POSITIVE,
-        DType::F32 | DType::Bf16 | DType::C64 => f64::from(f32::MIN_POSITIVE),
-        _ => 0.0,
-    }
-}
-
 fn prepend(reason: &mut Remark, text: &str) {
     *reason = if reason.is_empty() { text.into() } else { format!("{text}; {reason}").into() };
 }
@@ -316,13 +248,6 @@ fn joint_norm(m: &PairMetrics) -> f64 {
         (_, Some(relative)) if relative.is_infinite() => 0.0,
         _ => m.baseline.norm,
     }
-}
-
-fn non_finite_counts(nan: u64, up: u64, down: u64) -> String {
-    let words = [(nan, "NaN"), (up, "+Inf"), (down, "-Inf")];
-    let parts: Vec<String> =
-        words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
-    if parts.is_empty() { "none".to_owned() } else { parts.join(", ") }
 }
 
 fn non_finite_words(m: &PairMetrics) -> String {

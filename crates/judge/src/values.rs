@@ -9,7 +9,8 @@ use std::cell::OnceCell;
 use probe_dump::Slot;
 use probe_pair::{Paired, PartPair, slot_key};
 
-use super::flow::Place;
+/// Address of a value: positions of the op and the slot.
+pub(super) type Place = (usize, usize);
 
 /// Marks an op that both sides have in [`Use::op`]: the others come first.
 const PAIRED: u32 = 1 << 31;

@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use probe_dump::{Op, Rank, Slot, TensorData, TensorRecord, TensorStore};
 use probe_measure::numbers;
 
-use super::fold::Gathered;
 use super::infer::{Held, Inferred, NEAR, NEARER, classes};
+use super::job::Gathered;
 use super::layout::{Among, Layout};
 use super::pieces;
 use super::remark::Remark;

@@ -16,6 +16,7 @@ use super::calls::{are_like, under_common_names, under_others_names};
 use super::cuts::is_zigzag;
 use super::declared::Declared;
 use super::infer::{self, Held, Inferred, NEAR, NEARER};
+use super::job::{Gathered, Job, measured};
 use super::layout::Among;
 use super::means::{common_factor, mean_of, share_of_mean};
 use super::merge::{in_order_of, merged};
@@ -39,20 +40,6 @@ pub struct Folded {
     pub placements: BTreeSet<Box<str>>,
     /// Parts of the model that ranks hold in place of others.
     pub misplaced: Vec<Misplaced>,
-}
-
-/// A value that all ranks recorded under one name, and the baseline's under the same.
-pub(crate) struct Job {
-    /// Place among the ranks, and record.
-    pub(crate) pieces: Vec<(usize, Arc<TensorRecord>)>,
-    pub(crate) baseline: Option<Arc<TensorRecord>>,
-}
-
-/// The values of all ranks, before their layouts are known.
-pub(crate) struct Gathered {
-    pub(crate) jobs: Vec<Job>,
-    /// Job of each value, by the places of op and slot.
-    pub(crate) places: HashMap<(usize, usize), usize>,
 }
 
 impl Gathered {
@@ -172,14 +159,6 @@ impl Gathered {
             .unused(&used)
             .map_or(Ok(()), |name| Err(format!("layout of {name:?}: no value of all ranks has this name")))
     }
-}
-
-/// Returns the distance of the value that an explanation makes to the other run's.
-pub(crate) fn measured(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStore>], other: &Rank) -> f64 {
-    let pieces: Vec<Held<'_>> =
-        job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
-    let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store));
-    baseline.map_or(f64::INFINITY, |baseline| infer::measured(&pieces, baseline, found))
 }
 
 /// Folds the ranks of one step, in order of rank, into one. `other` is the run to be compared with: where layouts leave a choice, the values of

@@ -16,6 +16,7 @@ mod declared;
 mod dims;
 mod fold;
 mod infer;
+mod job;
 mod layout;
 mod means;
 mod merge;

@@ -7,8 +7,8 @@ use rayon::prelude::*;
 
 use probe_dump::{Op, OpKind, Phase, Rank, TensorStore};
 
-use super::fold::{Gathered, Job, measured};
 use super::infer::{self, Held, Inferred, NEAR, NEARER};
+use super::job::{Gathered, Job, measured};
 use super::layout::Among;
 
 /// Gradients that are asked for a common factor.

@@ -8,8 +8,8 @@ use rayon::prelude::*;
 use probe_dump::{Op, Phase, Rank, TensorStore};
 
 use super::cuts::gathered_zigzag;
-use super::fold::{Gathered, Job, measured};
 use super::infer::{Held, Inferred, NEAR};
+use super::job::{Gathered, Job, measured};
 use super::layout::{Among, Cell, Layout};
 use super::rows;
 

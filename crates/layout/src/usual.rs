@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::cuts::{is_zigzag, other_way};
-use super::fold::Job;
 use super::infer::Inferred;
+use super::job::Job;
 use super::layout::{Among, Layout};
 use super::remark::Remark;
 

@@ -14,6 +14,7 @@ mod blocks;
 mod crew;
 pub mod decode;
 mod digest;
+mod elements;
 mod estimate;
 mod evidence;
 mod extent;

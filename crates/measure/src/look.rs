@@ -3,7 +3,7 @@
 
 use probe_dump::{Sketch, TensorRef};
 
-use super::histogram::for_each_pair;
+use super::elements::for_each_pair;
 use super::metric::PairMetrics;
 use super::sketch_distance;
 

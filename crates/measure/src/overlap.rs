@@ -4,7 +4,7 @@
 
 use probe_dump::TensorRef;
 
-use super::histogram::for_each_pair;
+use super::elements::for_each_pair;
 
 /// Length of the longest row that counts as a set of choices, such as those of `topk`.
 const LONGEST_ROW: usize = 1024;

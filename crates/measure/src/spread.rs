@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use probe_dump::TensorRef;
 
-use super::histogram::for_each_pair;
+use super::elements::for_each_pair;
 
 /// Fraction of the squared error, or of the misplaced NaN and infinities, that a range holds.
 const NEARLY_ALL: f64 = 0.99;

@@ -3,7 +3,6 @@
 use super::lines::Lines;
 use super::number::{self, counted, thousands};
 use super::paint::Style;
-use super::text::TextOptions;
 use super::visible::{shorten, visible};
 use probe_judge::{FaultGroup, Finding, Role, Summary};
 use probe_measure::Metric;
@@ -31,10 +30,10 @@ pub(super) fn module(finding: &Finding) -> Option<&str> {
     finding.module.as_deref().filter(|module| !finding.op.contains(*module))
 }
 
-/// Adds the list.
-pub(super) fn list(lines: &mut Lines, summary: &Summary, options: &TextOptions) {
+/// Adds the list: at most `top` faults, on lines of `line` characters.
+pub(super) fn list(lines: &mut Lines, summary: &Summary, (top, line): (usize, usize)) {
     let all = summary.groups.len();
-    let shown = all.min(options.top);
+    let shown = all.min(top);
     if shown == 0 {
         return;
     }
@@ -45,7 +44,7 @@ pub(super) fn list(lines: &mut Lines, summary: &Summary, options: &TextOptions) 
         "ops at fault".to_owned()
     };
     lines.line(Style::Plain, &head);
-    let columns = if options.width < ROOMY { HEADER.len() - 1 } else { HEADER.len() };
+    let columns = if line < ROOMY { HEADER.len() - 1 } else { HEADER.len() };
     let faults: Vec<(&FaultGroup, &Finding)> = summary.groups[..shown]
         .iter()
         .filter_map(|group| Some((group, summary.culprits.get(group.first)?)))
@@ -61,7 +60,7 @@ pub(super) fn list(lines: &mut Lines, summary: &Summary, options: &TextOptions) 
     lines.line(Style::Dim, &format!("{}op", aligned(&HEADER, &widths)));
     for (row, (group, finding)) in rows.iter().zip(faults) {
         let op = shorten(&visible(&finding.op), LONGEST).into_owned();
-        let fits = name + op.chars().count() <= options.width;
+        let fits = name + op.chars().count() <= line;
         lines.begin(aligned(row, &widths).trim_end(), if fits { name } else { BELOW });
         lines.whole(if group.first == 0 { Style::Bad } else { Style::Plain }, &op);
         lines.whole(Style::Plain, &visible(&finding.slot));

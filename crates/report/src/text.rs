@@ -132,7 +132,7 @@ pub fn render(summary: &Summary, options: &TextOptions) -> String {
     for note in &summary.notes {
         labelled(&mut lines, "note", note);
     }
-    fault::list(&mut lines, summary, options);
+    fault::list(&mut lines, summary, (options.top, options.width));
     incomplete(&mut lines, summary, options);
     if !options.written.is_empty() {
         lines.end();

@@ -21,13 +21,15 @@ mod choose;
 mod error;
 mod fetch;
 mod late;
+mod scheme;
 mod scratch;
 mod spans;
 mod stage;
 
-pub use address::{Address, Remote, Scheme};
+pub use address::{Address, Remote};
 pub use bucket::{Answer, Bucket, Fault, NoStores, Object, Stores};
 pub use choose::Selection;
 pub use error::StoreError;
+pub use scheme::Scheme;
 pub use scratch::{SCRATCH_BYTES, discard_scratch};
 pub use stage::{Stage, StageOptions};

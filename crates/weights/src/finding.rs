@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use crate::checkpoint::{Checkpoint, Name};
 use crate::index::{Hashed, Index};
-use crate::judge::{Placed, Verdict};
 use crate::lines::Axis;
 use crate::place::sought;
+use crate::placed::{Placed, Verdict};
 use crate::plan::Plan;
 
 /// A fault, of one or several tensors.

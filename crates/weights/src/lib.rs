@@ -15,6 +15,7 @@ mod layout;
 mod lines;
 mod mapping;
 mod place;
+mod placed;
 mod plan;
 mod predict;
 mod values;
@@ -25,10 +26,10 @@ use probe_dump::DType;
 
 pub use checkpoint::{Checkpoint, Name, Selected, Tensor};
 pub use finding::{Finding, FindingKind};
-pub use judge::{Placed, Verdict};
 pub use layout::{Arrangement, Layout, Order, Source};
 pub use lines::Axis;
 pub use mapping::mapping;
+pub use placed::{Placed, Verdict};
 pub use values::{Difference, Explanation};
 
 use index::{Hashed, Index};

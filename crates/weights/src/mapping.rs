@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::checkpoint::Checkpoint;
-use crate::judge::Placed;
+use crate::placed::Placed;
 
 /// Returns the mapping in TOML: `[[op]]` for tensors that are the whole of another, with the module of both as `[[module]]` where all
 /// tensors of it agree. What is made of several tensors has no name of its own on the other side; it is listed in comments.

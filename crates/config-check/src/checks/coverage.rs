@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use super::Context;
+use super::context::Context;
 use super::rows::Rows;
 use crate::expectations::Ruling;
 use crate::pack::{Origin, Pack};

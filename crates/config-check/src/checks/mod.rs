@@ -1,5 +1,6 @@
 //! One independent check per part: a failure in one becomes a row of that part.
 
+mod context;
 mod coverage;
 mod dataloader;
 mod dataset;
@@ -19,22 +20,13 @@ mod weights;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+pub(super) use context::Context;
 use rows::Rows;
 
-use super::expectations::{Expectations, Ruling, Subject};
+use super::expectations::{Ruling, Subject};
 use super::outcome::{PartOutcome, Row};
 use super::pack::{DeviceKind, Pack, Parts, Record, Setting};
-use super::pair::DevicePair;
 use super::part::{Part, Verdict};
-
-/// Shared input of all checks.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Context<'a> {
-    pub(super) baseline: &'a Pack,
-    pub(super) candidate: &'a Pack,
-    pub(super) expectations: &'a Expectations,
-    pub(super) pair: DevicePair,
-}
 
 /// Checks one part.
 pub(super) fn run(part: Part, context: &Context<'_>) -> PartOutcome {

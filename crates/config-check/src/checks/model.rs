@@ -4,25 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::modules;
 use super::rows::Rows;
-use crate::expectations::{Expectations, Ruling};
+use crate::expectations::Ruling;
 use crate::pack::{Declared, Model};
 use crate::part::Verdict;
 use crate::value;
-
-/// Returns the path of a module or tensor without names added by wrappers: known wrapper names at the front, and names
-/// beginning with `_` anywhere, which no module of a model has.
-pub(super) fn bare_name(expectations: &Expectations, name: &str) -> String {
-    let mut front = true;
-    let mut kept: Vec<&str> = Vec::new();
-    for part in name.split('.') {
-        if expectations.is_wrapper(part) && (front || part.starts_with('_')) {
-            continue;
-        }
-        front = false;
-        kept.push(part);
-    }
-    kept.join(".")
-}
 
 /// Compares two models.
 pub(super) fn check(rows: &mut Rows<'_>, a: &Model, b: &Model) {
@@ -49,13 +34,8 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Model, b: &Model) {
     }
 }
 
-/// Returns the row key of a module.
-pub(super) fn module_key(name: &str) -> String {
-    if name.is_empty() { "(model)".into() } else { name.into() }
-}
-
 fn tensors(rows: &mut Rows<'_>, a: &[Declared], b: &[Declared]) {
-    let name = |tensor: &Declared| bare_name(rows.expectations(), &tensor.name);
+    let name = |tensor: &Declared| rows.expectations().bare_name(&tensor.name);
     let names_a: Vec<String> = a.iter().map(name).collect();
     let names_b: Vec<String> = b.iter().map(name).collect();
     let index: HashMap<&str, &Declared> = names_b.iter().map(|name| &**name).zip(b).collect();
@@ -113,7 +93,7 @@ fn tied(rows: &mut Rows<'_>, a: &Model, b: &Model) {
             .iter()
             .map(|group| {
                 let mut names: Vec<String> =
-                    group.iter().map(|name| bare_name(rows.expectations(), name)).collect();
+                    group.iter().map(|name| rows.expectations().bare_name(name)).collect();
                 names.sort_unstable();
                 names.join(" = ")
             })

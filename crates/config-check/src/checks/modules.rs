@@ -2,7 +2,6 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::model::{bare_name, module_key};
 use super::rows::Rows;
 use crate::expectations::Ruling;
 use crate::pack::Module;
@@ -54,7 +53,7 @@ fn named<'a>(rows: &Rows<'_>, modules: &'a [Module]) -> Vec<Named<'a>> {
     let mut named: Vec<Named<'a>> = modules
         .iter()
         .rev()
-        .map(|module| Named { name: bare_name(rows.expectations(), &module.name), module })
+        .map(|module| Named { name: rows.expectations().bare_name(&module.name), module })
         .filter(|named| seen.insert(named.name.clone()))
         .collect();
     named.reverse();
@@ -106,4 +105,9 @@ fn pair(rows: &mut Rows<'_>, name: &str, a: &Module, b: &Module) -> bool {
         rows.push(&format!("{key} mode"), word(x), word(y), ruling);
     }
     equal
+}
+
+/// Returns the row key of a module.
+fn module_key(name: &str) -> String {
+    if name.is_empty() { "(model)".into() } else { name.into() }
 }

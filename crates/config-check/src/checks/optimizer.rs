@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::model::bare_name;
 use super::rows::Rows;
 use super::settings;
 use crate::expectations::Ruling;
@@ -66,7 +65,7 @@ fn options(rows: &mut Rows<'_>, number: usize, a: &Group, b: &Group) {
 fn parameters(rows: &mut Rows<'_>, number: usize, a: &Group, b: &Group) {
     let key = format!("group {number} parameters");
     let names = |side: &Group| -> Vec<String> {
-        side.parameters.iter().map(|name| bare_name(rows.expectations(), name)).collect()
+        side.parameters.iter().map(|name| rows.expectations().bare_name(name)).collect()
     };
     let (x, y) = (names(a), names(b));
     let count = |names: &[String]| format!("{} parameters", names.len());

@@ -1,6 +1,6 @@
 //! Collects the rows of a part.
 
-use super::Context;
+use super::context::Context;
 use crate::expectations::{Expectations, Limits, Ruling, Subject};
 use crate::outcome::Row;
 use crate::pair::DevicePair;

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 
 use super::coverage::COLLECT;
-use super::model::bare_name;
 use super::rows::Rows;
 use crate::expectations::{Expectations, Limits, Ruling};
 use crate::pack::{Weight, WeightStep, Weights};
@@ -154,7 +153,7 @@ impl Names {
         };
         let two_frameworks = is_mindspore(a) != is_mindspore(b);
         let names = |side: &[Weight]| {
-            let bare = side.iter().map(|weight| bare_name(expectations, &weight.name));
+            let bare = side.iter().map(|weight| expectations.bare_name(&weight.name));
             bare.map(|name| if two_frameworks { torch_parameter(&name).into_owned() } else { name }).collect()
         };
         Self { a: names(a), b: names(b), two_frameworks }

@@ -1,7 +1,7 @@
 //! A setting of the table: its names, the meaning of an unset value, and the meaning of its values.
 
-use super::Ruling;
 use super::file::{Entry, When};
+use super::ruling::Ruling;
 use crate::pack::{DeviceKind, Setting};
 use crate::pair::DevicePair;
 use crate::part::Part;

@@ -5,12 +5,14 @@
 
 mod entry;
 mod file;
+mod ruling;
 
 use std::collections::HashMap;
 use std::path::Path;
 
 pub(crate) use entry::KnownSetting;
 pub(crate) use file::{Limits, PartDefault, Vote};
+pub(crate) use ruling::Ruling;
 
 use file::{Alias, Class, DtypeFlag, File, Grade, Rule};
 
@@ -23,30 +25,6 @@ use probe_files::settings::{self, SettingsError};
 
 /// The table shipped with probe.
 const SHIPPED: &str = include_str!("../expectations.toml");
-
-/// A verdict with its reason.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Ruling {
-    /// The verdict.
-    pub(crate) verdict: Verdict,
-    /// The reason it matters, or why it may differ.
-    pub(crate) why: String,
-    /// The advice; empty if there is nothing to do.
-    pub(crate) todo: String,
-}
-
-impl Ruling {
-    /// Creates a ruling without advice.
-    pub(crate) fn new(verdict: Verdict, why: impl Into<String>) -> Self {
-        Self { verdict, why: why.into(), todo: String::new() }
-    }
-
-    /// Adds advice.
-    pub(crate) fn todo(mut self, todo: impl Into<String>) -> Self {
-        self.todo = todo.into();
-        self
-    }
-}
 
 /// Spellings of dtypes in hyperparameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -175,8 +153,23 @@ impl Expectations {
     }
 
     /// Returns true if a name in a module path comes from a wrapper.
-    pub(crate) fn is_wrapper(&self, name: &str) -> bool {
+    fn is_wrapper(&self, name: &str) -> bool {
         self.wrappers.iter().any(|wrapper| wrapper == name)
+    }
+
+    /// Returns the path of a module or tensor without names added by wrappers: known wrapper names at the front, and names
+    /// beginning with `_` anywhere, which no module of a model has.
+    pub(crate) fn bare_name(&self, name: &str) -> String {
+        let mut front = true;
+        let mut kept: Vec<&str> = Vec::new();
+        for part in name.split('.') {
+            if self.is_wrapper(part) && (front || part.starts_with('_')) {
+                continue;
+            }
+            front = false;
+            kept.push(part);
+        }
+        kept.join(".")
     }
 
     /// Returns the variables and packages that indicate a kind of device.

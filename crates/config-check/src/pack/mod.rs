@@ -32,13 +32,8 @@ pub use opened::{Fault, Origin, Pack, Parts};
 pub use random::{GeneratorState, Mark, Random, SeedCall};
 #[cfg(feature = "schema")]
 pub use schema::pack_schema;
+pub use secret::AllowedVariables;
 pub(crate) use secret::{MASK, mask_text};
 pub use setting::{Record, Setting};
 pub use tensors::{Declared, Model, Module, Statistics, TensorKind, Weight, WeightStep, Weights};
 pub use training::{Accumulated, Clip, Group, HyperparameterSource, Hyperparameters, Optimizer, Schedule};
-
-/// Selects the environment variables whose values a pack keeps; of the others it keeps only the names.
-pub trait AllowedVariables {
-    /// Returns true if the value of a variable may be shown.
-    fn allows(&self, variable: &str) -> bool;
-}

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use super::{Level, Noise};
+use super::level::{Level, number};
 use crate::value::{Family, ValueKind};
 use probe_dump::{DType, Phase};
 use probe_files::settings::{self, SettingsError};
@@ -91,43 +91,38 @@ impl FamilyEntry {
     }
 }
 
-impl Noise {
-    /// Returns the levels as TOML, the largest first. `made_of` is a line that names the runs they come from.
-    pub fn to_toml(&self, made_of: &str) -> String {
-        let mut levels: Vec<(&Family, &Level)> = self.levels.iter().collect();
-        levels.sort_by(|(a, x), (b, y)| {
-            y.of_any().total_cmp(&x.of_any()).then_with(|| order(a).cmp(&order(b)))
-        });
-        let mut text = format!(
-            "# Noise of functions, for `probe compare --noise FILE`. Written by `probe calibrate` of probe {}:\n\
+/// Returns levels as TOML, the largest first. `made_of` is a line that names the runs they come from.
+pub(super) fn to_toml(levels: &HashMap<Family, Level>, made_of: &str) -> String {
+    let mut levels: Vec<(&Family, &Level)> = levels.iter().collect();
+    levels.sort_by(|(a, x), (b, y)| y.of_any().total_cmp(&x.of_any()).then_with(|| order(a).cmp(&order(b))));
+    let mut text = format!(
+        "# Noise of functions, for `probe compare --noise FILE`. Written by `probe calibrate` of probe {}:\n\
              # {}\n\
              #\n\
              # error: by how much a call may be off on its own, beyond what its inputs explain: norm of the difference over norm of\n\
              # the result. It is the median of the calls whose inputs explain less than half of their errors, and at least a quarter\n\
              # of the largest. A fault has to be 8 times as large to be named. Functions that were bit-equal are left out;\n\
              # they are judged as without this file.\n",
-            env!("CARGO_PKG_VERSION"),
-            made_of.escape_debug()
+        env!("CARGO_PKG_VERSION"),
+        made_of.escape_debug()
+    );
+    for (family, level) in levels {
+        let key = if family.is_module { "module" } else { "function" };
+        let phase = PHASES.iter().find(|(phase, _)| *phase == family.phase).map_or("none", |(_, word)| word);
+        let quoted = |text: &str| toml::Value::from(text).to_string();
+        _ = write!(
+            text,
+            "\n[[family]]\n{key} = {}\nphase = \"{phase}\"\nslot = {}\ndtype = \"{}\"\nerror = {:.2e}  # {}: median {:.1e}, largest {:.1e}\n",
+            quoted(&family.name),
+            quoted(&family.slot),
+            family.dtype,
+            level.of_any(),
+            number(level.calls, "call"),
+            level.median,
+            level.largest
         );
-        for (family, level) in levels {
-            let key = if family.is_module { "module" } else { "function" };
-            let phase =
-                PHASES.iter().find(|(phase, _)| *phase == family.phase).map_or("none", |(_, word)| word);
-            let quoted = |text: &str| toml::Value::from(text).to_string();
-            _ = write!(
-                text,
-                "\n[[family]]\n{key} = {}\nphase = \"{phase}\"\nslot = {}\ndtype = \"{}\"\nerror = {:.2e}  # {}: median {:.1e}, largest {:.1e}\n",
-                quoted(&family.name),
-                quoted(&family.slot),
-                family.dtype,
-                level.of_any(),
-                super::number(level.calls, "call"),
-                level.median,
-                level.largest
-            );
-        }
-        text
     }
+    text
 }
 
 fn order(family: &Family) -> (&str, bool, Phase, &str, &'static str) {
@@ -148,12 +143,11 @@ mod tests {
             Family { name: "a \"b\"\n".into(), ..odd },
             Level { median: 1e-7, largest: 8e-7, calls: 3 },
         );
-        let noise = Noise { levels, ..Noise::default() };
-        let text = noise.to_toml("gpu\n[[family]]");
-        let levels = parse(&text).unwrap();
-        assert_eq!(levels.len(), 2, "{text}");
-        for (family, level) in &noise.levels {
-            let read = levels[family];
+        let text = to_toml(&levels, "gpu\n[[family]]");
+        let again = parse(&text).unwrap();
+        assert_eq!(again.len(), 2, "{text}");
+        for (family, level) in &levels {
+            let read = again[family];
             assert!(
                 (read.median / level.of_any() - 1.0).abs() < 0.01 && read.of_any() <= read.largest,
                 "{text}"

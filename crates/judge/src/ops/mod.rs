@@ -1,71 +1,16 @@
 //! Knowledge of ops by name: how error passes through them. One table covers torch functions, tensor methods,
 //! dispatcher ops, modules and fused NPU ops; an op that is not in it is [`Kind::Other`].
 
+mod kind;
 mod signatures;
 mod table;
 
-use serde::Deserialize;
+pub(super) use kind::Kind;
 pub(super) use signatures::{is_default, parameter};
 use table::Table;
 
 use probe_dump::{Op, OpKind};
 use probe_pair::torch_name;
-
-/// The computation of an op, as far as error is concerned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Kind {
-    /// Sums of products: matrix products, convolutions.
-    Product,
-    /// Recurrent layers: products and functions, one after the other.
-    Recurrent,
-    /// Attention in one op: two products with a softmax between them.
-    Attention,
-    /// Looks up rows; its gradient is a sum.
-    Embedding,
-    /// Passes elements on unchanged.
-    Copy,
-    /// Adds or subtracts.
-    Add,
-    /// Multiplies element by element.
-    Multiply,
-    /// Divides, or raises to a power below 1; the divisor is the last tensor.
-    Divide,
-    /// Square root.
-    Root,
-    /// Element-wise functions whose slope is at most about 1.
-    Lipschitz,
-    /// Sums along dimensions.
-    Sum,
-    /// Averages along dimensions.
-    Mean,
-    /// Turns absolute error into relative: exponentials, softmax.
-    Exponential,
-    /// Averages the squared distance of two values.
-    Distance,
-    /// Functions of one number with a known slope: see `slope`.
-    Sloped,
-    /// Rounds to whole numbers: an element that noise carries over a threshold changes by 1.
-    Stepped,
-    /// A power; below 1 it magnifies error as a root does.
-    Power,
-    /// Takes logarithms or differences of them: absolute error stays absolute.
-    Logarithm,
-    /// Logarithm of a softmax, and elements picked from it: an input minus a mean of inputs.
-    LogSoftmax,
-    /// Centres and scales by statistics of its input.
-    Normalisation,
-    /// A parameter changed by a quotient of running means.
-    Update,
-    /// A whole optimizer step.
-    Optimizer,
-    /// Returns memory without writing to it.
-    Uninitialised,
-    /// Draws random numbers.
-    Random,
-    /// Nothing is known.
-    Other,
-}
 
 /// Knowledge of one op.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

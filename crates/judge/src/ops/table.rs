@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use serde::Deserialize;
 
-use super::Kind;
+use super::kind::Kind;
 
 /// The compiled-in table.
 const TEXT: &str = include_str!("traits.toml");

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{computes, computing, stand_for_themselves};
+use super::unpaired::{computes, computing, stand_for_themselves};
 use crate::flow::{Flow, Node, Place};
 use probe_dump::Phase;
 use probe_pair::{Substitution, slot_key};

@@ -15,7 +15,7 @@ use crate::median::median;
 use crate::precision::Precision;
 use crate::value::{Excess, ExpectedError};
 
-use super::computes;
+use super::unpaired::computes;
 use probe_dump::{Phase, Slot, SlotSide};
 use probe_pair::Substitution;
 

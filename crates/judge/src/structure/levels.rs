@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::ALONE;
+use super::unpaired::ALONE;
 use crate::candidate::Candidate;
 use crate::difference::{Difference, Fact};
 use crate::flow::Flow;

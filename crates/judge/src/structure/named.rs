@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{ALONE, computes, computing, tensors};
+use super::unpaired::{ALONE, computes, computing, tensors};
 use crate::candidate::Candidate;
 use crate::flow::{Flow, Node};
 use crate::precision::Precision;

@@ -4,7 +4,7 @@ use super::super::Verdict;
 use super::super::difference::{Difference, Fact};
 use super::super::precision::Precision;
 use super::super::rulebook::{RuleBook, RuleKey};
-use super::{
+use super::facts::{
     DENORMAL, NEAR_ZERO, ZERO_FLOOR, exact_rule, non_finite, non_finite_counts, numbers, recorded_norm,
     settle, smallest_normal, unequal,
 };

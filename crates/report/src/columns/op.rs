@@ -1,6 +1,6 @@
 //! Columns of the table with one row per op.
 
-use super::{BASIS, ESTIMATED, FIRST_METRICS, Kind, METRIC_WIDTH, ORDER, other_metrics};
+use super::column::{BASIS, ESTIMATED, FIRST_METRICS, Kind, METRIC_WIDTH, ORDER, other_metrics};
 use probe_measure::Metric;
 
 /// Columns of the table with one row per op.

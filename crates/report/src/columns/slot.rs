@@ -1,8 +1,9 @@
 //! Columns of the table with one row per slot.
 
-use super::{
-    BASIS, ESTIMATED, FIRST_METRICS, Kind, METRIC_WIDTH, ORDER, OpColumn, Side, Statistic, other_metrics,
+use super::column::{
+    BASIS, ESTIMATED, FIRST_METRICS, Kind, METRIC_WIDTH, ORDER, Side, Statistic, other_metrics,
 };
+use super::op::OpColumn;
 use probe_measure::Metric;
 
 /// Columns of the table with one row per slot.

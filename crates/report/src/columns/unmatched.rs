@@ -1,6 +1,7 @@
 //! Columns of the table of unpaired ops and slots.
 
-use super::{Kind, OpColumn};
+use super::column::Kind;
+use super::op::OpColumn;
 
 /// Columns of the table of ops and slots that only one side has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

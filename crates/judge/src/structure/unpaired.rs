@@ -1,0 +1,52 @@
+//! Facts about unpaired ops and their groups.
+
+use crate::flow::{Flow, Node};
+use crate::ops::Kind;
+use probe_dump::{OpKind, TensorRecord};
+use probe_pair::Substitution;
+
+/// Factor over the error of another group with the same products that no precision explains.
+pub(super) const ALONE: f64 = 8.0;
+
+/// Returns true if an op does more than copy, or make a constant or memory; these show in what is made from them and
+/// data.
+pub(super) fn computes(node: &Node<'_>) -> bool {
+    !matches!(node.traits.kind, Kind::Copy | Kind::Uninitialised) && !is_constant(node)
+}
+
+/// Returns true if a function has only non-tensor inputs and does not draw: `scalar_tensor`, `arange`.
+fn is_constant(node: &Node<'_>) -> bool {
+    let mut given = node.op.slots.iter().filter(|slot| !slot.side.is_result()).peekable();
+    let is_function = node.op.name.kind() == OpKind::Api && !node.is_backward();
+    is_function
+        && node.traits.kind != Kind::Random
+        && given.peek().is_some()
+        && given.all(|slot| slot.value.tensor().is_none())
+}
+
+/// Returns the first op of each side that computes.
+pub(super) fn computing(flow: &Flow<'_>, group: &Substitution) -> [Option<usize>; 2] {
+    [&group.baseline, &group.candidate].map(|ops| ops.iter().copied().find(|&op| computes(&flow.nodes[op])))
+}
+
+/// Returns true if an op modifies existing memory, which is read under another name or in a later step.
+pub(super) fn writes(node: &Node<'_>) -> bool {
+    let api = node.op.name.api();
+    let in_place = api.ends_with('_') && !api.ends_with("__");
+    node.traits.optimizes || in_place || api.starts_with("__i") || api == "__setitem__"
+}
+
+/// Returns the tensors of an op's inputs or results.
+pub(super) fn tensors<'a>(
+    node: &Node<'a>,
+    results: bool,
+) -> impl Iterator<Item = &'a TensorRecord> + use<'a> {
+    let slots = node.op.slots.iter().filter(move |slot| slot.side.is_result() == results);
+    slots.filter_map(|slot| slot.value.tensor())
+}
+
+/// Returns true for checkpoint tensors and saved variables, which replace no others.
+pub(super) fn stand_for_themselves(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let mut kinds = group.baseline.iter().chain(&group.candidate).map(|&op| flow.nodes[op].op.name.kind());
+    kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved))
+}

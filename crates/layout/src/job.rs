@@ -1,0 +1,30 @@
+//! Values that are to be explained by a layout.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use probe_dump::{Rank, TensorRecord, TensorStore};
+
+use super::infer::{self, Held, Inferred};
+
+/// A value that all ranks recorded under one name, and the baseline's under the same.
+pub(crate) struct Job {
+    /// Place among the ranks, and record.
+    pub(crate) pieces: Vec<(usize, Arc<TensorRecord>)>,
+    pub(crate) baseline: Option<Arc<TensorRecord>>,
+}
+
+/// The values of all ranks, before their layouts are known.
+pub(crate) struct Gathered {
+    pub(crate) jobs: Vec<Job>,
+    /// Job of each value, by the places of op and slot.
+    pub(crate) places: HashMap<(usize, usize), usize>,
+}
+
+/// Returns the distance of the value that an explanation makes to the other run's.
+pub(crate) fn measured(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStore>], other: &Rank) -> f64 {
+    let pieces: Vec<Held<'_>> =
+        job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+    let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store));
+    baseline.map_or(f64::INFINITY, |baseline| infer::measured(&pieces, baseline, found))
+}
