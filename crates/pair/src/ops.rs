@@ -38,6 +38,7 @@ pub fn align(baseline: &Rank, candidate: &Rank, mapping: &Mapping) -> Alignment 
     pairs.by_sequence((&baseline.ops, &b_names), (&candidate.ops, &c_names));
     pairs.without(strangers::find, &baseline.ops, &candidate.ops, mapping);
     pairs.without(strangers::find_constants, &baseline.ops, &candidate.ops, mapping);
+    pairs.without(strangers::find_crossing, &baseline.ops, &candidate.ops, mapping);
     pairs.without(merged::find, &baseline.ops, &candidate.ops, mapping);
     let renamed = pairs.by_renamed_module((&baseline.ops, &b_stems), (&candidate.ops, &c_stems));
 
@@ -99,7 +100,8 @@ impl Pairs {
         for (mut b, mut c) in calls.into_values().filter(|(b, c)| b.len() == c.len()) {
             b.sort_by_key(|&at| b_ops[at].name.call().unwrap_or(0));
             c.sort_by_key(|&at| c_ops[at].name.call().unwrap_or(0));
-            let apart = b.iter().zip(&c).filter(|&(&b, &c)| differ_in_shape(&b_ops[b], &c_ops[c])).count();
+            let apart =
+                b.iter().zip(&c).filter(|&(&b, &c)| strangers::differ_in_shape(&b_ops[b], &c_ops[c])).count();
             // Several with different shapes next to some with the same: the numbers are equal by chance, and
             // calls are shifted in between.
             if apart <= 1 || apart == b.len() {
@@ -223,14 +225,6 @@ fn without_common_end<'a>(b: &'a str, c: &'a str) -> (&'a str, &'a str) {
 
 fn one_sided(ops: &[Op], position: usize, side: fn(usize) -> Paired) -> OpPair {
     OpPair { ops: side(position), slots: (0..ops[position].slots.len()).map(side).collect() }
-}
-
-/// Returns true if a slot of both ops holds tensors of different shapes.
-fn differ_in_shape(b: &Op, c: &Op) -> bool {
-    b.slots.iter().zip(&c.slots).any(|(b, c)| {
-        let both = b.value.tensor().zip(c.value.tensor()).filter(|_| b.path == c.path);
-        both.is_some_and(|(b, c)| b.squeezed_shape() != c.squeezed_shape())
-    })
 }
 
 /// Pairs slots by path, or as the user mapped them, in the order of the baseline, with the candidate's own

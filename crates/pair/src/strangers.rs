@@ -75,6 +75,50 @@ pub(super) fn find_constants(baseline: &[Op], candidate: &[Op], partners: &[Opti
     found
 }
 
+/// Returns pairs in `partners`, by position in `baseline`, of functions called in another order than the pairs around
+/// them, with other shapes: the negation of a loss on one side, that of what the loss is made from on the other.
+pub(super) fn find_crossing(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]) -> Vec<usize> {
+    let resized = |b: usize, c: usize| {
+        baseline[b].name.kind() != OpKind::Module && differ_in_shape(&baseline[b], &candidate[c])
+    };
+    let (suspects, others): (Vec<usize>, Vec<usize>) = (0..baseline.len())
+        .filter(|&b| partners[b].is_some())
+        .partition(|&b| partners[b].is_some_and(|c| resized(b, c)));
+    let latest: Vec<usize> = others
+        .iter()
+        .filter_map(|&b| partners[b])
+        .scan(0, |latest, c| {
+            *latest = c.max(*latest);
+            Some(*latest)
+        })
+        .collect();
+    let mut earliest: Vec<usize> = others
+        .iter()
+        .rev()
+        .filter_map(|&b| partners[b])
+        .scan(usize::MAX, |earliest, c| {
+            *earliest = c.min(*earliest);
+            Some(*earliest)
+        })
+        .collect();
+    earliest.reverse();
+    let crosses = |&b: &usize| {
+        let at = others.partition_point(|&other| other < b);
+        let behind = earliest.get(at).copied().unwrap_or(usize::MAX);
+        let before = at.checked_sub(1).map(|last| latest[last]);
+        partners[b].is_some_and(|c| before.is_some_and(|before| c < before) || c > behind)
+    };
+    suspects.into_iter().filter(crosses).collect()
+}
+
+/// Returns true if a slot of both ops holds tensors of different shapes.
+pub(super) fn differ_in_shape(b: &Op, c: &Op) -> bool {
+    b.slots.iter().zip(&c.slots).any(|(b, c)| {
+        let both = b.value.tensor().zip(c.value.tensor()).filter(|_| b.path == c.path);
+        both.is_some_and(|(b, c)| b.squeezed_shape() != c.squeezed_shape())
+    })
+}
+
 /// Returns the tensors that are read, and for each if any paired op does.
 fn readers(ops: &[Op], is_paired: impl Fn(usize) -> bool) -> HashMap<SeenAs, bool> {
     let mut readers = HashMap::new();
