@@ -110,6 +110,17 @@ impl<'p, 'a> Passage<'p, 'a> {
         largest(self.given.iter().map(|(place, error)| error.absolute / self.len(*place).sqrt()))
     }
 
+    /// Returns how far the places are off at which a value is read, in distances between its elements: they run from -1 to
+    /// 1 over each dimension, and errors of all dimensions add up as if uncorrelated. `read` begins with the value and
+    /// the places.
+    fn off_by(&self, read: &Inputs) -> f64 {
+        let &[(image, _), (places, error), ..] = read else { return 0.0 };
+        let dimensions = self.flow.shape(places).last().map_or(1, |&count| count as usize);
+        let longest = self.flow.shape(image).iter().rev().take(dimensions).max();
+        let each = error.absolute / self.len(places).sqrt();
+        each * longest.map_or(1.0, |&size| size as f64) / 2.0 * (dimensions as f64).sqrt()
+    }
+
     /// Returns the error if nothing is known of the function.
     fn relative_errors(&self) -> f64 {
         if self.node.is_backward() { self.relative + self.of_saved } else { self.joint }

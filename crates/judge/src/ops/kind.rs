@@ -14,6 +14,8 @@ pub(crate) enum Kind {
     Attention,
     /// Looks up rows; its gradient is a sum.
     Embedding,
+    /// Reads a value between its elements, at places that another one gives.
+    Sampled,
     /// Passes elements on unchanged.
     Copy,
     /// Adds or subtracts.

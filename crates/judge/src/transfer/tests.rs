@@ -69,6 +69,60 @@ fn an_element_near_a_threshold_rounds_to_another_whole_number() {
     hold("Torch.floor.0.forward", &[wide], |t| t[0].map(f64::floor), 2.0);
 }
 
+/// Reads an image of 12 x 12 between its pixels, at places from -1 to 1.
+fn sampled(image: &Drawn, places: &Drawn) -> Drawn {
+    let at = |row: f64, column: f64| {
+        let inside = (0.0..12.0).contains(&row) && (0.0..12.0).contains(&column);
+        if inside { image.values[row as usize * 12 + column as usize] } else { 0.0 }
+    };
+    let between = |place: &[f64]| {
+        let [x, y] = [place[0], place[1]].map(|place| ((place + 1.0) * 12.0 - 1.0) / 2.0);
+        let (left, top) = (x.floor(), y.floor());
+        let (right, below) = (x - left, y - top);
+        (at(top, left) * (1.0 - right) + at(top, left + 1.0) * right) * (1.0 - below)
+            + (at(top + 1.0, left) * (1.0 - right) + at(top + 1.0, left + 1.0) * right) * below
+    };
+    Drawn { shape: vec![1, 1, 20, 20], values: places.values.chunks(2).map(between).collect() }
+}
+
+#[test]
+fn a_place_that_is_off_reads_part_of_the_next_element() {
+    let places = Drawn::normal(8, &[1, 20, 20, 2]).map(|value| 0.5 * value);
+    let image = Drawn::normal(9, &[1, 1, 12, 12]);
+    hold("Functional.grid_sample.0.forward", &[image, places], |t| sampled(&t[0], &t[1]), 4.0);
+}
+
+#[test]
+fn the_gradient_of_a_root_is_most_off_where_the_root_is_small() {
+    let root = Drawn::normal(5, &[40, 30]).map(|value| 1e-3 + value * value);
+    let off = root.off(6, 1e-7);
+    let one = root.map(|_| 1.0);
+    let gradient = |root: &Drawn| root.map(|root| 0.5 / root);
+    let mut part = Part::default();
+    part.op("Torch.sqrt.0.forward").tensor("input.0", &root.map(|r| r * r), &off.map(|r| r * r));
+    part.tensor("output.0", &root, &off);
+    part.op("Torch.sqrt.0.backward").tensor("input.0", &one, &one);
+    part.tensor("output.0", &gradient(&root), &gradient(&off));
+    part.flow(|flow| {
+        let with_errors = |places: Vec<Place>| -> Vec<(Place, InputError)> {
+            let error = |place: Place| InputError {
+                relative: flow.fact(place).relative(),
+                absolute: flow.fact(place).distance,
+            };
+            places.into_iter().map(|place| (place, error(place))).collect()
+        };
+        let (given, saved) = (with_errors(flow.given(1)), with_errors(flow.saved(1)));
+        let fact = flow.fact((1, 1));
+        let explained = explained(flow, (1, 1), fact.norm, &given, &saved);
+        assert!(fact.relative() > 10.0 * 1e-7, "{:.1e}", fact.relative());
+        assert!(
+            (0.5..200.0).contains(&(explained / fact.relative())),
+            "{explained:.1e} for {:.1e}",
+            fact.relative()
+        );
+    });
+}
+
 /// Stirling's series behind a shift of ten, to 1e-12.
 fn log_gamma(x: f64) -> f64 {
     let shift: f64 = (0..10).map(|step| (x + f64::from(step)).ln()).sum();

@@ -3,7 +3,10 @@
 use super::super::ops::Kind;
 use super::super::scale::size_of_other;
 use super::super::slope;
-use super::{BOTH_SIDES, Inputs, Passage, Place, SLOPE, largest, positive, root};
+use super::{
+    BOTH_SIDES, InputError, Inputs, Passage, Place, SLOPE, flipped_gates, largest, magnification, positive,
+    root,
+};
 
 impl Passage<'_, '_> {
     /// Returns the error of a gradient, relative to its scale.
@@ -35,6 +38,23 @@ impl Passage<'_, '_> {
                 let incoming = node.incoming(&self.given, &self.saved).0;
                 let incoming = root(incoming.iter().map(|(_, error)| error.absolute));
                 (relative + of_saved).max(SLOPE * incoming / scale)
+            }
+            Kind::Sampled => {
+                let (incoming, read) = node.incoming(&self.given, &self.saved);
+                let off = self.off_by(&read);
+                // A place that moves past an element lies between two others.
+                let moved = flipped_gates(fact.len, off);
+                let image = read.first().map_or(0.0, |(_, error)| error.relative);
+                largest(incoming.iter().map(|(_, error)| error.relative)) + image + (2.0 * off).max(moved)
+            }
+            Kind::Root | Kind::Divide => {
+                let (incoming, read) = node.incoming(&self.given, &self.saved);
+                // The root, or the divisor, which has the largest influence where it is small.
+                let divisor = |&(place, error): &(Place, InputError)| {
+                    let divides = node.traits.kind == Kind::Divide || flow.side(place).is_result();
+                    error.relative * if divides { magnification(flow, place) } else { 1.0 }
+                };
+                largest(incoming.iter().map(|(_, error)| error.relative)) + largest(read.iter().map(divisor))
             }
             _ => self.relative_errors(),
         }

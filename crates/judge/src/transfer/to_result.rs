@@ -17,6 +17,7 @@ impl Passage<'_, '_> {
                 let spread = self.given.iter().map(|(place, _)| (fact.len / self.len(*place)).sqrt());
                 absolute * largest(spread).max(1.0) / scale
             }
+            Kind::Sampled => self.to_sampled(),
             Kind::Copy | Kind::Embedding => relative.max(absolute / scale),
             Kind::Lipschitz => relative.max(SLOPE * absolute / scale),
             Kind::Sloped => root(self.given.iter().map(|&(place, error)| match slope::of(flow, place) {
@@ -71,6 +72,16 @@ impl Passage<'_, '_> {
         let expected =
             largest(self.given.iter().map(|(place, error)| error.absolute * self.len(*place).sqrt()));
         if expected > ONE_FLIP { expected + FEW } else { 0.0 }
+    }
+
+    /// A place that is off by part of the distance between two elements takes as much of the difference between them, in
+    /// each of its dimensions; neighbours that have nothing to do with one another differ by the root of 2 times their
+    /// size.
+    fn to_sampled(&self) -> f64 {
+        let Some(&(image, of_image)) = self.given.first() else { return 0.0 };
+        let size = self.flow.fact(image).norm / self.len(image).sqrt();
+        let off = self.off_by(&self.given);
+        of_image.relative.hypot(2_f64.sqrt() * off * size * self.fact.len.sqrt() / self.scale)
     }
 
     fn to_quotient(&self) -> f64 {
