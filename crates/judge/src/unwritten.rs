@@ -9,6 +9,9 @@ use super::difference::{Difference, Identity};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
 
+/// Relative error from which a value is another one.
+const ANOTHER: f64 = 0.1;
+
 /// Excludes values with such memory from the judgement: copies and views of what `empty` returned, and values
 /// of unknown origin that are viewed but never read by a computation.
 pub(super) fn set_aside(flow: &mut Flow<'_>) {
@@ -27,7 +30,8 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
             for &slot in &given {
                 let arrives =
                     values[slot].is_some_and(|value| !made.contains(&value) && !used.contains(&value));
-                let from_nowhere = arrives && !weights[slot] && !flow.is_made_unpaired((op, slot));
+                let is_weight = weights[slot] && !is_another(flow, (op, slot));
+                let from_nowhere = arrives && !is_weight && !flow.is_made_unpaired((op, slot));
                 if from_nowhere && set(flow, (op, slot)) {
                     unwritten.extend(values[slot]);
                 }
@@ -49,9 +53,35 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
                     }
                 }
             }
+            // A view that is only written to.
+            for &slot in &results {
+                if values[slot].is_some_and(|value| !used.contains(&value)) && is_another(flow, (op, slot)) {
+                    set(flow, (op, slot));
+                }
+            }
         }
         made.extend(results.iter().filter_map(|&slot| values[slot]));
     }
+}
+
+/// Returns true for a value that is another on the other side, and not the same with noise.
+fn is_another(flow: &Flow<'_>, place: Place) -> bool {
+    let fact = flow.fact(place);
+    match fact.difference {
+        Difference::NonFinite => true,
+        Difference::Numbers => fact.relative() > ANOTHER,
+        _ => false,
+    }
+}
+
+/// Returns true for an input of which an op that passes on tensors needs nothing: it takes a part, and that agrees, as of
+/// memory that is filled piece by piece; or it writes over it.
+fn is_spared(flow: &Flow<'_>, (op, slot): Place) -> bool {
+    let node = &flow.nodes[op];
+    let is_taken =
+        |made: usize| flow.fact((op, made)).len < flow.fact((op, slot)).len && !is_another(flow, (op, made));
+    let is_first = node.given().next() == Some(slot);
+    (node.base == "copy" && is_first) || (is_another(flow, (op, slot)) && node.results().all(is_taken))
 }
 
 /// Marks a value that differs; returns `false` for one that does not.
@@ -79,8 +109,11 @@ fn used(flow: &Flow<'_>) -> HashSet<Known> {
         if node.is_module() {
             used.extend(results());
         }
-        if !hands_on(flow, op) || results().any(|value| used.contains(&value)) {
+        if !hands_on(flow, op) {
             used.extend(node.given().filter_map(|slot| values[slot]));
+        } else if results().any(|value| used.contains(&value)) {
+            let needed = node.given().filter(|&slot| !is_spared(flow, (op, slot)));
+            used.extend(needed.filter_map(|slot| values[slot]));
         }
     }
     used
