@@ -254,8 +254,8 @@ impl<'a> Flow<'a> {
         &self.facts[self.nodes[op].facts[slot].fact]
     }
 
-    /// Accepts what differs in ops of both sides that compute the same in another way.
-    pub(super) fn excuse(&mut self, rewritten: &HashSet<usize>) {
+    /// Accepts what differs in these ops of both sides, for a reason.
+    pub(super) fn excuse(&mut self, rewritten: &HashSet<usize>, reason: &str) {
         let ops = rewritten.iter().filter(|&&op| self.nodes[op].is_paired);
         let places = ops.flat_map(|&op| (0..self.nodes[op].slot_count()).map(move |slot| (op, slot)));
         let differing: Vec<Place> = places.filter(|&place| self.fact(place).differs()).collect();
@@ -263,7 +263,7 @@ impl<'a> Flow<'a> {
             let fact = self.fact_mut(place);
             fact.allowed = true;
             fact.judgement.verdict = Verdict::Unknown;
-            fact.judgement.reason = "computed in another way, and all that is made of it agrees".into();
+            fact.judgement.reason = reason.into();
         }
     }
 

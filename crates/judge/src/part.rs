@@ -122,11 +122,12 @@ fn suspects(
     let agreement = Agreement::of(flow, expected, excess, setting.coarsest);
     let structure = structure::of(flow, &agreement, &mut candidates);
     candidates.extend(structure.fault);
-    flow.excuse(&structure.rewritten);
+    flow.excuse(&structure.rewritten, structure.excuse);
     let mut candidates = origin::of_candidates(flow, candidates);
     remarks.extend(gradient_marks::settle(flow, &mut candidates));
     if candidates.is_empty() && !diverged {
-        let unexplained = closing::unexplained(flow, expected, excess);
+        let unexplained = closing::unexplained(flow, expected, excess)
+            .filter(|candidate| !structure.rewritten.contains(&candidate.op));
         candidates.extend(unexplained.filter(|candidate| !reference.acquits(flow, candidate)));
     }
     remarks.extend(structure.note);

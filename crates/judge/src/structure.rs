@@ -6,6 +6,7 @@ mod answered;
 mod called;
 mod converging;
 mod levels;
+mod micro_batches;
 mod named;
 mod unpaired;
 
@@ -16,8 +17,9 @@ use answered::answered;
 use called::without_same_calls;
 pub(super) use converging::Agreement;
 use levels::Levels;
+use micro_batches::MicroBatches;
 use named::named;
-use unpaired::{computes, computing, stand_for_themselves, tensors, writes};
+use unpaired::{computes, computing, counts, stand_for_themselves, tensors, writes};
 
 use super::Cause;
 use super::candidate::Candidate;
@@ -32,6 +34,9 @@ const ALIKE: f64 = 0.01;
 /// Number of ops named per side, in the remark and in a fault.
 const NAMED: usize = 4;
 
+/// The excuse of ops that compute the same in another way.
+const REWRITTEN: &str = "computed in another way, and all that is made of it agrees";
+
 /// Conclusions about the unpaired ops.
 pub(super) struct Structure {
     /// The first op of the first group whose results differ.
@@ -40,6 +45,8 @@ pub(super) struct Structure {
     pub(super) note: Option<String>,
     /// Ops that compute the same in another way.
     pub(super) rewritten: HashSet<usize>,
+    /// The reason to excuse them.
+    pub(super) excuse: &'static str,
 }
 
 /// Judges the groups of unpaired ops. Differences that arrive behind a group are removed from `candidates`:
@@ -51,7 +58,11 @@ pub(super) fn of<'a>(
 ) -> Structure {
     // A part that could only be read in part lacks the rest for that reason.
     if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
-        return Structure { fault: None, note: None, rewritten: HashSet::new() };
+        return Structure { fault: None, note: None, rewritten: HashSet::new(), excuse: REWRITTEN };
+    }
+    let batches = MicroBatches::of(flow);
+    if let Some(judged) = batches.and_then(|batches| batches.judged(flow, agreement.rounding, candidates)) {
+        return judged;
     }
     let mut rewritten = uneven_lists(flow);
     candidates.retain(|candidate| !rewritten.contains(&candidate.op));
@@ -90,7 +101,7 @@ pub(super) fn of<'a>(
         // For a fault behind the backward pass the forward call is named, and its own group may agree.
         harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
     }
-    Structure { note: remark(flow, &harmless), fault, rewritten }
+    Structure { note: remark(flow, &harmless), fault, rewritten, excuse: REWRITTEN }
 }
 
 /// Returns true for a difference in a value that a group passes on.
@@ -143,7 +154,7 @@ impl Groups<'_, '_, '_> {
     }
 }
 
-/// Removes ops whose values have other sizes, or come from other ops, where everything that is made of them agrees
+/// Removes ops whose values have other sizes, come from other ops, or are plainly others by an argument, where everything that is made of them agrees
 /// again; returns the ops in between.
 fn without_resized(
     flow: &Flow<'_>,
@@ -152,12 +163,20 @@ fn without_resized(
 ) -> HashSet<usize> {
     let mut rewritten = HashSet::new();
     let resized = |op: usize| flow.facts(op).any(|fact| fact.difference == Difference::Shape);
-    let rewired = |candidate: &&Candidate| candidate.cause == Cause::Structure;
-    let first = candidates.iter().filter(|candidate| rewired(candidate) || resized(candidate.op));
-    let first: Vec<usize> = first.map(|candidate| candidate.op).collect();
-    for op in first {
-        if !rewritten.contains(&op) {
-            rewritten.extend(agreement.region(&[op]).unwrap_or_default());
+    let unlike = |candidate: &Candidate| match candidate.cause {
+        Cause::Structure => true,
+        Cause::Argument => resized(candidate.op) || agreement.makes_another(candidate.op),
+        _ => resized(candidate.op),
+    };
+    for candidate in candidates.iter().filter(|candidate| unlike(candidate)) {
+        if rewritten.contains(&candidate.op) {
+            continue;
+        }
+        let region = agreement.region(&[candidate.op]).unwrap_or_default();
+        // What undoes a chosen argument is an op that the other side lacks.
+        let is_undone = || resized(candidate.op) || region.iter().any(|&op| !flow.nodes[op].is_paired);
+        if candidate.cause != Cause::Argument || is_undone() {
+            rewritten.extend(region);
         }
     }
     candidates.retain(|candidate| !rewritten.contains(&candidate.op));
@@ -300,7 +319,8 @@ fn idle(flow: &Flow<'_>) -> HashSet<usize> {
                     .map(any_slot_key)
             };
             let ends = |key: Option<u64>| key.is_some_and(|key| !alive.contains(&key));
-            if !node.is_paired && !writes(node) && values(true).all(ends) {
+            let lasts = writes(node) && !counts(op);
+            if !node.is_paired && !lasts && values(true).all(ends) {
                 idle.insert(position);
                 continue;
             }

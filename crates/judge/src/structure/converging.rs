@@ -34,7 +34,7 @@ pub(crate) struct Agreement<'f, 'a> {
     /// Positions of each side's ops by name, made when they are needed.
     names: OnceCell<[HashMap<&'a str, usize>; 2]>,
     /// Error that one op leaves in this part: rounding of the coarsest type, or of coarse products.
-    rounding: f64,
+    pub(super) rounding: f64,
 }
 
 impl<'f, 'a> Agreement<'f, 'a> {
@@ -117,7 +117,8 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let mut functions = vec![[const { BTreeSet::new() }; 2]; groups.len()];
         for (&op, &group) in &owner {
             let node = &self.flow.nodes[op];
-            if !node.is_paired && computes(node) && !node.is_module() {
+            // The backward pass follows from the forward calls, which are judged themselves.
+            if !node.is_paired && computes(node) && !node.is_module() && !node.is_backward() {
                 let side = usize::from(self.flow.pair.op(&self.flow.pair.ops[op]).0.is_none());
                 functions[root_of(&joined, group)][side].insert(node.base);
             }
@@ -248,7 +249,35 @@ impl<'f, 'a> Agreement<'f, 'a> {
         if node.traits.optimizes || node.op.name.phase() == Phase::ParameterGradient {
             return self.has_partners(position);
         }
-        !is_read && node.is_paired && !is_first && apart()
+        !is_read && node.is_paired && !is_first && apart() && !self.is_of_parts(position)
+    }
+
+    /// Returns true for a number that the calls of one side make in parts: the loss of a batch is the sum of those of its
+    /// micro-batches, or their mean.
+    fn is_of_parts(&self, position: usize) -> bool {
+        let node = &self.flow.nodes[position];
+        let number = |side: usize, op: usize| {
+            let mut made = self.sides(op, true).into_iter().filter(|(of, ..)| *of == side);
+            let (record, others) = (made.next()?.2.value.tensor()?, made.next());
+            let value = record.statistics.max()?.as_f64();
+            (others.is_none() && record.len() == 1 && value.is_finite()).then_some(value)
+        };
+        let alike = |other: usize| {
+            let unpaired = &self.flow.nodes[other];
+            !unpaired.is_paired && unpaired.base == node.base && self.readers(other).is_empty()
+        };
+        (0..2).any(|side| {
+            let Some(whole) = number(1 - side, position) else { return false };
+            let others = (0..self.flow.nodes.len()).filter(|&other| alike(other));
+            let parts: Vec<f64> = number(side, position)
+                .into_iter()
+                .chain(others.filter_map(|other| number(side, other)))
+                .collect();
+            let sum: f64 = parts.iter().sum();
+            let bound = self.bound(0.0) * parts.iter().fold(whole.abs(), |all, part| all.max(part.abs()));
+            let is_near = |made: f64| (made - whole).abs() <= bound;
+            parts.len() > 1 && (is_near(sum) || is_near(sum / parts.len() as f64))
+        })
     }
 
     /// Returns true if both sides have every tensor of an op. What one side alone keeps as a parameter of its own has
@@ -302,6 +331,12 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let bound = self.bound(given.map(Fact::relative).fold(0.0, f64::max));
         let mut results = node.results().map(|slot| flow.fact((position, slot))).peekable();
         results.peek().is_some() && results.all(|fact| fact.difference.is_open() && fact.relative() <= bound)
+    }
+
+    /// Returns true if the results of an op are plainly others, and not the same but for noise.
+    pub(super) fn makes_another(&self, position: usize) -> bool {
+        let mut results = self.flow.nodes[position].results().map(|slot| self.flow.fact((position, slot)));
+        results.any(|fact| fact.difference == Difference::Numbers && fact.relative() > LARGEST)
     }
 
     /// Returns true if both sides compute an op, in different element types: that is a choice, and no way of writing.

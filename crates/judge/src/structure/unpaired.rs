@@ -2,7 +2,7 @@
 
 use crate::flow::{Flow, Node};
 use crate::ops::Kind;
-use probe_dump::{OpKind, TensorRecord};
+use probe_dump::{DType, Op, OpKind, TensorRecord};
 use probe_pair::Substitution;
 
 /// Factor over the error of another group with the same products that no precision explains.
@@ -34,6 +34,18 @@ pub(super) fn writes(node: &Node<'_>) -> bool {
     let api = node.op.name.api();
     let in_place = api.ends_with('_') && !api.ends_with("__");
     node.traits.optimizes || in_place || api.starts_with("__i") || api == "__setitem__"
+}
+
+/// Returns true if an op makes whole numbers alone, one each: it counts batches or steps. What is made of a count is held
+/// against the other side's where it is read.
+pub(super) fn counts(op: &Op) -> bool {
+    let mut made = op.slots.iter().filter(|slot| slot.side.is_result()).peekable();
+    made.peek().is_some()
+        && made.all(|slot| {
+            slot.value.tensor().is_some_and(|record| {
+                record.len() == 1 && record.dtype.known().is_some_and(DType::is_integer)
+            })
+        })
 }
 
 /// Returns the tensors of an op's inputs or results.
