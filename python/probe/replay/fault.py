@@ -176,7 +176,10 @@ def weigh(candidate: Measured, baseline: Measured | None = None, bits: float = B
 
 
 def statements(candidate: Measured, baseline: Measured | None = None) -> list[Statement]:
-    """Returns the kinds whose calls are all further off than the baseline's, or than rounding without one; the worst first."""
+    """Returns the kinds whose calls are all further off than the baseline's, or than rounding without one; the worst first.
+
+    Results are held apart: attention in TF32 returns the logarithm of its sums more exactly than their products.
+    """
     weighed = weigh(candidate, baseline)
     wrong = {fault.op for fault in weighed if fault.is_wrong}
     wrong |= {fault.op for fault in weighed if fault.source == _NOTHING}
@@ -195,19 +198,21 @@ def statements(candidate: Measured, baseline: Measured | None = None) -> list[St
         bits = math.log2(level / allowed) if level > 0 else -math.inf
         if bits > (BITS if baseline is not None else BITS_ALONE):
             even = distances[int(0.9 * len(distances))] < 4 * level
-            precision = next((name for name, most in _PRECISIONS if level < most), "") if even and kind[1] == "product" else ""
+            product = all(name in candidate.products for name, _ in calls)
+            precision = next((name for name, most in _PRECISIONS if level < most), "") if even and product else ""
             found.append(Statement(kind[0], dtype, [name for name, _ in calls], level, bits, precision))
-    return sorted(found, key=lambda statement: -statement.bits)
+    found.sort(key=lambda statement: -statement.bits)
+    # One statement for all results of a function.
+    return list({(each.kind, each.dtype, each.precision): each for each in reversed(found)}.values())[::-1]
 
 
 def _levels(measured: Measured) -> dict[Kind, list[tuple[str, float]]]:
-    """Returns distances over all elements by function and type. Products are told apart, and marked."""
+    """Returns distances over all elements by function, result and type."""
     found: dict[Kind, list[tuple[str, float]]] = defaultdict(list)
     for name, results in measured.errors.items():
         base, phase = _function(name)
         for error in results:
-            mark = "product" if name in measured.products else error.path.split(".")[0]
-            found[base + phase, mark, error.dtype].append((name, error.l2))
+            found[base + phase, error.path.split(".")[0], error.dtype].append((name, error.l2))
     return found
 
 

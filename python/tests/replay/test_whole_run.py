@@ -115,6 +115,15 @@ def test_a_run_without_data_is_refused(capsys: pytest.CaptureFixture[str]) -> No
     assert "record this op with task tensor" in capsys.readouterr().err
 
 
+def test_each_result_of_products_has_a_level_of_its_own() -> None:
+    # Attention in TF32: the logarithm of its sums is more exact than what it multiplies.
+    calls = {f"Aten._scaled_dot_product_attention.{number}.forward" for number in range(6)}
+    off = {"0": 1.7e-4, "1": 3e-6}
+    found = {name: [errors.Error(path, torch.float32, l2, l2, "") for path, l2 in off.items()] for name in sorted(calls)}
+    (statement,) = fault.statements(fault.Measured(errors=found, products=calls), None)
+    assert (statement.kind, statement.precision, set(statement.calls)) == ("scaled_dot_product_attention", "TF32", calls)
+
+
 def compared(case: dict[str, Any], *more: str) -> tuple[int, dict[str, Any]]:
     line = [sys.executable, "-m", "probe", "compare", str(FAULTS / case["baseline"]), str(FAULTS / case["candidate"]), "--format", "json", *more]
     done = subprocess.run(line, capture_output=True, text=True, check=False, env=os.environ)
