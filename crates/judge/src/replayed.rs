@@ -132,6 +132,8 @@ impl<'a> OfPart<'a> {
         for (value, excess) in values.iter().zip(excess) {
             if excess.is_fault && flow.side(value.place).is_result() && self.clears(flow, value.place.0) {
                 excess.is_fault = false;
+                // What the closing check adds up: the op may be off by this.
+                excess.floor = excess.floor.max(value.error);
             }
         }
         let mut notes = Vec::new();

@@ -7,12 +7,14 @@ import os
 import subprocess
 import sys
 import tomllib
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import probe
 from probe.replay import command, errors, fault
@@ -122,6 +124,33 @@ def test_each_result_of_products_has_a_level_of_its_own() -> None:
     found = {name: [errors.Error(path, torch.float32, l2, l2, "") for path, l2 in off.items()] for name in sorted(calls)}
     (statement,) = fault.statements(fault.Measured(errors=found, products=calls), None)
     assert (statement.kind, statement.precision, set(statement.calls)) == ("scaled_dot_product_attention", "TF32", calls)
+
+
+class OtherSums(TorchDispatchMode):
+    """A device that rounds products otherwise."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result.copy_(args[0].double() @ args[1].double()) if func is torch.ops.aten.mm.default else result
+
+
+def test_a_suspect_that_is_right_is_a_note(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    given, weight = torch.randn(32, 64), torch.randn(64, 32)
+    sides = {"baseline": nullcontext(), "candidate": OtherSums()}
+    for side, device in sides.items():
+        with probe.capture(tmp_path / side, task="tensor", level="api", step_on="program"), device:
+            made = torch.mm(given, weight)
+            # What the comparison does not know: these make a rounding of their inputs ten thousand times larger.
+            torch.mul(torch.special.bessel_j0(made * 1e4) + torch.tan(made * 1e4), 3.0)
+    case = {side: tmp_path / side for side in sides}
+    code, found = compared(case)
+    suspects = {finding["op"] for finding in found["culprits"]}
+    assert code == 1 and suspects == {"Torch.special.bessel_j0.0.forward", "Torch.tan.0.forward"}, found["culprits"]
+    code, found = compared(case, "--confirm")
+    assert (code, found["verdict"]) == (0, "agree"), found["culprits"]
+    for op in suspects:
+        assert f"{op} was suspected and is cleared by replay: replayed in float64, both sides are as right as rounding allows" in "\n".join(found["notes"])
 
 
 def compared(case: dict[str, Any], *more: str) -> tuple[int, dict[str, Any]]:
