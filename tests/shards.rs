@@ -29,7 +29,7 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
         report.as_object_mut().unwrap().remove("seconds");
         report
     };
-    let (single, ..) = probe(&["compare", &b, &c, "-q", "-o", &path("single"), "--format", "json"]);
+    let (single, ..) = probe(&["compare", &b, &c, "-q", "-o", &path("single")]);
     assert_eq!(single, 1);
 
     let (code, said, _) = probe(&["plan", &b, &c, "-o", &run]);
@@ -51,6 +51,9 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     let (code, ..) = probe(&["merge", "-q", &run]);
     assert_eq!(code, single);
     assert_eq!(report(&run), report(&path("single")));
+    let again = |folder: &str| fs::read_to_string(format!("{folder}/suspects.toml")).unwrap();
+    assert_eq!(again(&run).replace(&run, ""), again(&path("single")).replace(&path("single"), ""));
+    assert!(again(&run).contains("# at fault\n"));
     for (name, least) in [("result.xlsx", 20_000), ("result.html", 100_000)] {
         assert!(fs::metadata(format!("{run}/{name}")).unwrap().len() > least, "{name}");
     }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use probe::compare::{CompareRequest, Quiet};
-use probe::report::{Format, json};
+use probe::report::json;
 use probe::shard::{self, Plan, Shard};
 use probe::store::{Stage, StageOptions, Stores};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
@@ -91,10 +91,7 @@ pub(crate) fn compare_shard(
 pub(crate) fn merge(py: Python<'_>, run: PathBuf) -> PyResult<(String, Vec<u32>)> {
     let mut stage = Stage::new(stores(), StageOptions::default());
     py.detach(|| {
-        let (found, _) = shard::merge_staged(&mut stage, &run, &FORMATS).map_err(failed)?;
+        let (found, _) = shard::merge_staged(&mut stage, &run, None).map_err(failed)?;
         Ok((json::text(&found.summary).map_err(misused)?, found.missing))
     })
 }
-
-/// Reports of a merge; rows stay in the shards.
-const FORMATS: [Format; 4] = [Format::Text, Format::Xlsx, Format::Json, Format::Html];

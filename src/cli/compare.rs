@@ -16,7 +16,7 @@ use crate::cli::commands::CommandReport;
 use crate::compare::{CompareRequest, PartSink, Progress, Quiet, compare};
 use crate::report::number::counted;
 use crate::report::text::{TextOptions, answer, render};
-use crate::report::{Extent, Format, ReportSet, json};
+use crate::report::{Extent, Format, ReportSet, Suspects, json};
 use crate::shard::{Shard, ShardOutcome, compare_shard_staged};
 use crate::store::{Address, Selection, Stores};
 
@@ -160,7 +160,7 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
         let extent = if args.full { Extent::Full } else { Extent::Selection };
         in_new_folder(&place, || {
             let mut reports = match args.format.as_deref() {
-                None => ReportSet::create(&place, &Format::USUAL, extent)?.with_suspects(&place),
+                None => ReportSet::create(&place, &Format::USUAL, extent)?.with_suspects(Suspects::default()),
                 Some(formats) => ReportSet::create(&place, formats, extent)?,
             };
             let (summary, written) = pool.install(|| -> anyhow::Result<_> {

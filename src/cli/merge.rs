@@ -46,13 +46,10 @@ pub(super) struct MergeArgs {
     pub(super) verbosity: Verbosity,
 }
 
-/// Default reports. Rows stay in the shards.
-const FORMATS: [Format; 4] = [Format::Text, Format::Xlsx, Format::Json, Format::Html];
-
 /// Runs the subcommand.
 pub(super) fn run(args: &MergeArgs, stores: &dyn Stores) -> anyhow::Result<Exit> {
-    let formats = args.format.as_deref().unwrap_or(&FORMATS);
-    if formats.contains(&Format::Parquet) {
+    let formats = args.format.as_deref();
+    if formats.is_some_and(|formats| formats.contains(&Format::Parquet)) {
         bail!(
             "--format parquet: rows are in the shards already, a result.parquet in each; SQL reads them as one table"
         );
@@ -63,7 +60,7 @@ pub(super) fn run(args: &MergeArgs, stores: &dyn Stores) -> anyhow::Result<Exit>
     for note in &found.notes {
         terminal::note(note);
     }
-    let text = if formats == [Format::Json] {
+    let text = if formats == Some(&[Format::Json]) {
         json::text(&found.summary)?
     } else if args.verbosity.quiet {
         format!("{}\n", answer(&found.summary))

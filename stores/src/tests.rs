@@ -170,7 +170,7 @@ fn plan_shards_and_merge_in_a_store_give_the_answer_of_one_process() {
         &CompareRequest::default(),
     );
     assert_eq!(weighed.unwrap().0.bytes(), made.bytes());
-    let merged = merge_staged(&mut one.stage(), &run, &[Format::Json]);
+    let merged = merge_staged(&mut one.stage(), &run, Some(&[Format::Json]));
     assert!(
         merged.unwrap_err().to_string().contains("s3://bucket/out/run/plan.json: no shard of it is done")
     );
@@ -179,7 +179,7 @@ fn plan_shards_and_merge_in_a_store_give_the_answer_of_one_process() {
         let done = compare_shard_staged(&mut one.stage(), &plan, shard, &Quiet).unwrap();
         assert!(!done.was_done);
         if index == 2 {
-            let (merged, _) = merge_staged(&mut one.stage(), &run, &[Format::Json]).unwrap();
+            let (merged, _) = merge_staged(&mut one.stage(), &run, Some(&[Format::Json])).unwrap();
             assert_eq!(merged.summary.verdict, RunVerdict::Incomplete);
             let reason = &merged.summary.incomplete[0].reason;
             assert!(reason.contains("--plan s3://bucket/out/run/plan.json --shard 1/3"), "{reason}");
@@ -188,7 +188,7 @@ fn plan_shards_and_merge_in_a_store_give_the_answer_of_one_process() {
     let again = compare_shard_staged(&mut one.stage(), &plan, Shard::new(1, 3).unwrap(), &Quiet).unwrap();
     assert!(again.was_done);
     let formats = [Format::Text, Format::Xlsx, Format::Json, Format::Html];
-    let (merged, written) = merge_staged(&mut one.stage(), &run, &formats).unwrap();
+    let (merged, written) = merge_staged(&mut one.stage(), &run, Some(&formats)).unwrap();
     assert_eq!(report(&merged.summary), report(&on_disk()));
     assert_eq!(written.len(), 4);
     for report in written {

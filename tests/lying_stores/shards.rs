@@ -17,7 +17,7 @@ fn shard(lying: &Lying, plan: &Path, index: u32) -> Result<bool, String> {
 }
 
 fn merged(lying: &Lying) -> (Summary, Vec<u32>, Vec<String>) {
-    let (found, _) = merge_staged(&mut stage(lying), Path::new("s3://bucket/run"), &[]).unwrap();
+    let (found, _) = merge_staged(&mut stage(lying), Path::new("s3://bucket/run"), Some(&[])).unwrap();
     (found.summary, found.missing, found.notes)
 }
 
@@ -58,7 +58,8 @@ fn a_plan_reads_no_part_and_a_shard_its_own_ranks_alone() {
     );
     // Shards of another plan are told and not counted.
     planned(&lying, &CompareRequest { ranks: Some("0-1".parse().unwrap()), ..CompareRequest::default() });
-    let error = merge_staged(&mut stage(&lying), Path::new("s3://bucket/run"), &[]).unwrap_err().to_string();
+    let error =
+        merge_staged(&mut stage(&lying), Path::new("s3://bucket/run"), Some(&[])).unwrap_err().to_string();
     assert!(error.starts_with("s3://bucket/run/plan.json: no shard of it is done; run: "), "{error}");
     shard(&lying, &plan, 1).unwrap();
     let (found, _, notes) = merged(&lying);

@@ -41,6 +41,7 @@ mod tests;
 
 pub use set::{Extent, Format, ReportSet, UnknownFormat};
 pub use stored::{StoredError, StoredFile, StoredRun};
+pub use suspects::Suspects;
 
 use probe_compare::PartReport;
 use probe_files::{Draft, ReportError};

@@ -115,9 +115,10 @@ pub struct UnknownFormat(pub String);
 
 /// The writers of one comparison.
 pub struct ReportSet {
+    folder: PathBuf,
     writers: Vec<Box<dyn ReportWriter>>,
-    /// The ops to record again, and the folder of their list.
-    suspects: Option<(Suspects, PathBuf)>,
+    /// The ops to record again, if they are listed.
+    suspects: Option<Suspects>,
 }
 
 impl fmt::Debug for ReportSet {
@@ -141,13 +142,14 @@ impl ReportSet {
         wanted.dedup();
         let create = |format: Format| format.create(folder, extent);
         let writers = wanted.into_iter().map(create).collect::<Result<_, _>>()?;
-        Ok(Self { writers, suspects: None })
+        Ok(Self { folder: folder.into(), writers, suspects: None })
     }
 
-    /// Adds the list of the ops at fault, with which `probe capture` records them again, to the reports in `folder`. It appears only if there are any.
+    /// Adds the list of the ops at fault, with which `probe capture` records them again, to the reports. It appears only if there are any, and
+    /// begins with those that shards have `found`.
     #[must_use]
-    pub fn with_suspects(mut self, folder: &Path) -> Self {
-        self.suspects = Some((Suspects::default(), folder.to_path_buf()));
+    pub fn with_suspects(mut self, found: Suspects) -> Self {
+        self.suspects = Some(found);
         self
     }
 
@@ -156,7 +158,7 @@ impl ReportSet {
     /// # Errors
     /// The first [`ReportError`] of any writer.
     pub fn part(&mut self, part: &PartReport<'_>) -> Result<(), ReportError> {
-        if let Some((suspects, _)) = &mut self.suspects {
+        if let Some(suspects) = &mut self.suspects {
             suspects.part(part);
         }
         self.writers.par_iter_mut().with_max_len(1).try_for_each(|writer| writer.part(part))
@@ -189,8 +191,7 @@ impl ReportSet {
     pub fn finish(self, summary: &Summary) -> Result<Vec<PathBuf>, ReportError> {
         let writers = self.writers.into_par_iter().with_max_len(1);
         let drafts = writers.map(|writer| writer.finish(summary)).collect::<Result<Vec<Draft>, _>>()?;
-        let suspects =
-            self.suspects.map(|(suspects, folder)| suspects.draft(&folder, summary)).transpose()?;
+        let suspects = self.suspects.map(|suspects| suspects.draft(&self.folder, summary)).transpose()?;
         drafts.into_iter().chain(suspects.flatten()).map(Draft::place).collect()
     }
 }

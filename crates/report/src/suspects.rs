@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
+
 use super::command::typed;
 use super::number::counted;
 use super::visible::visible;
@@ -28,15 +30,32 @@ const MOST_OF_PART: usize = 64;
 /// Ops that read one result and are taken, the first in execution order.
 const READERS: usize = 2;
 
-/// Ops at fault and their neighbours, gathered part after part.
-#[derive(Debug, Default)]
-pub(super) struct Suspects {
+/// Ops at fault and their neighbours, gathered part after part, or from shards that gathered theirs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Vec<Entry>", into = "Vec<Entry>")]
+pub struct Suspects {
     /// By step, rank and place in execution order: the op, then its neighbours; empty for one that is no call of a function.
-    found: HashMap<(u64, u32, usize), Vec<Wanted>>,
+    found: BTreeMap<(u64, u32, usize), Vec<Wanted>>,
+}
+
+/// One op at fault as a file holds it.
+type Entry = ((u64, u32, usize), Vec<Wanted>);
+
+impl From<Vec<Entry>> for Suspects {
+    fn from(entries: Vec<Entry>) -> Self {
+        Self { found: entries.into_iter().collect() }
+    }
+}
+
+impl From<Suspects> for Vec<Entry> {
+    fn from(suspects: Suspects) -> Self {
+        suspects.found.into_iter().collect()
+    }
 }
 
 /// An op whose data is wanted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Wanted {
     /// Its names in the two runs, or the module that it is.
     names: BTreeSet<String>,
@@ -56,8 +75,18 @@ struct Chosen {
 }
 
 impl Suspects {
+    /// Returns true if no op is at fault.
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// Adds those of other parts.
+    pub fn absorb(&mut self, mut other: Self) {
+        self.found.append(&mut other.found);
+    }
+
     /// Gathers the ops at fault of one part.
-    pub(super) fn part(&mut self, part: &PartReport<'_>) {
+    pub fn part(&mut self, part: &PartReport<'_>) {
         if part.judged.findings.is_empty() {
             return;
         }

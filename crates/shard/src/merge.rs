@@ -4,11 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::share::{folder_of, read_done};
+use super::share::{Done, folder_of, read_done};
 use super::{PLAN, Plan, PlanError, Shard};
 use probe_compare::Fold;
 use probe_files::Copies;
 use probe_judge::Summary;
+use probe_report::Suspects;
 
 /// Maximum number of missing shards that are listed one by one.
 const LISTED: usize = 50;
@@ -26,6 +27,8 @@ pub struct Merged {
     pub rows: Vec<PathBuf>,
     /// Remarks about shards of other plans and of other shard counts, which were ignored.
     pub notes: Vec<String>,
+    /// The ops at fault and their neighbours, to record again.
+    pub suspects: Suspects,
 }
 
 /// Folds the shards of the plan in the folder called `run`.
@@ -42,13 +45,14 @@ pub fn merge(run: &Path, copies: &Copies) -> Result<Merged, PlanError> {
     let plan = Plan::read(&path, copies)?;
     let (count, mut notes) = count(run, &plan, copies)?;
     let mut fold = plan.prologue();
-    let (mut missing, mut rows) = (Vec::new(), Vec::new());
+    let (mut missing, mut rows, mut suspects) = (Vec::new(), Vec::new(), Suspects::default());
     for index in 1..=count {
         let Some(shard) = Shard::new(index, count) else { continue };
         let folder = folder_of(run, &plan, shard);
         match read_done(&folder, &plan, plan.hash(), shard, copies)? {
-            Some(found) => {
+            Some(Done { fold: found, suspects: more }) => {
                 fold.absorb(found);
+                suspects.absorb(more);
                 rows.push(folder.join(probe_report::Format::Parquet.file_name()));
             }
             // A missing shard without any parts is no loss.
@@ -67,7 +71,7 @@ pub fn merge(run: &Path, copies: &Copies) -> Result<Merged, PlanError> {
     }
     let summary = fold.finish(plan.sides(), plan.level(), started.elapsed().as_secs_f64())?;
     notes.extend(others(run, &plan, copies));
-    Ok(Merged { summary, shards: count, missing, rows, notes })
+    Ok(Merged { summary, shards: count, missing, rows, notes, suspects })
 }
 
 fn tell_missing(fold: &mut Fold, missing: &[u32], count: u32, plan: &Path) {

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use super::plan::{Key, PlannedDump};
 use super::state::State;
 use super::{PART, Plan, PlanError, Shard};
-use probe_compare::{CompareError, CompareOptions, Fold, Parts, Progress, Reference, measured_noise};
+use probe_compare::{
+    CompareError, CompareOptions, Fold, PartReport, Parts, Progress, Reference, measured_noise,
+};
 use probe_dump::{Dump, PartKey, PartReader, Rank, RankId};
 use probe_files::Copies;
 use probe_files::Draft;
@@ -18,7 +20,7 @@ use probe_files::map::FileAccess;
 use probe_judge::RunJudge;
 use probe_pair::PartMatch;
 use probe_read::{self as read, ReadError};
-use probe_report::{Extent, Format, ReportSet};
+use probe_report::{Extent, Format, ReportSet, Suspects};
 
 /// `part.json`.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,6 +31,16 @@ pub(super) struct ShardFile {
     pub(super) shard: u32,
     pub(super) of: u32,
     pub(super) state: State,
+    /// The ops at fault and their neighbours.
+    #[serde(default, skip_serializing_if = "Suspects::is_empty")]
+    pub(super) suspects: Suspects,
+}
+
+/// The result of a shard.
+#[derive(Debug)]
+pub(super) struct Done {
+    pub(super) fold: Fold,
+    pub(super) suspects: Suspects,
 }
 
 /// Outcome of a shard.
@@ -59,7 +71,7 @@ pub(super) fn read_done(
     hash: &str,
     shard: Shard,
     copies: &Copies,
-) -> Result<Option<Fold>, PlanError> {
+) -> Result<Option<Done>, PlanError> {
     let path = folder.join(PART);
     let bytes = match fs::read(copies.place(&path)) {
         Ok(bytes) => bytes,
@@ -80,7 +92,7 @@ pub(super) fn read_done(
         );
         return Err(PlanError::Misuse { path, message });
     }
-    Ok(Some(found.state.into_fold()))
+    Ok(Some(Done { fold: found.state.into_fold(), suspects: found.suspects }))
 }
 
 /// Compares the parts of `shard` of the plan called `path`. A shard that is already done is left as it is, unless part of it could not be read. Runs
@@ -111,7 +123,7 @@ pub(super) fn compare_shard_if(
     let folder = folder_of(run, &plan, shard);
     let matches = plan.matches(shard);
     let parts = matches.len();
-    if let Some(fold) = read_done(&folder, &plan, plan.hash(), shard, copies)? {
+    if let Some(Done { fold, .. }) = read_done(&folder, &plan, plan.hash(), shard, copies)? {
         if fold.run.incomplete.is_empty() {
             return Ok(ShardOutcome {
                 folder,
@@ -148,7 +160,12 @@ pub(super) fn compare_shard_if(
     };
     let mut reports = ReportSet::create(&copies.place(&folder), &[Format::Parquet], Extent::Full)
         .map_err(CompareError::from)?;
-    let compared = comparison.compare(&options, progress, &mut |part| reports.part(part), &mut fold);
+    let mut suspects = Suspects::default();
+    let mut sink = |part: &PartReport<'_>| {
+        suspects.part(part);
+        reports.part(part)
+    };
+    let compared = comparison.compare(&options, progress, &mut sink, &mut fold);
     sound()?;
     match compared {
         // The merge reports it, unless an earlier part is refused.
@@ -165,6 +182,7 @@ pub(super) fn compare_shard_if(
         shard: shard.index(),
         of: shard.count(),
         state: (&fold).into(),
+        suspects,
     };
     let unwritable =
         |error: serde_json::Error| PlanError::Misuse { path: folder.join(PART), message: error.to_string() };

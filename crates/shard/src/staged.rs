@@ -51,7 +51,7 @@ pub fn compare_shard_staged(
     let part = folder.join(PART);
     stage.file_if_there(&part)?;
     let done = read_done(&folder, &plan, plan.hash(), shard, stage.copies())?;
-    if !done.is_some_and(|fold| fold.run.incomplete.is_empty()) {
+    if !done.is_some_and(|done| done.fold.run.incomplete.is_empty()) {
         stage.output(&folder)?;
         let needs = plan.needs(shard);
         for file in &needs.files {
@@ -79,7 +79,11 @@ pub fn compare_shard_staged(
     Ok(outcome)
 }
 
-/// Folds the shards in the folder `run` and writes the reports there. Returns the names of the reports.
+/// Default reports of a run of shards. Rows stay in the shards.
+const FORMATS: [Format; 4] = [Format::Text, Format::Xlsx, Format::Json, Format::Html];
+
+/// Folds the shards in the folder `run` and writes the reports there; without `formats` the usual ones and the list of ops to record again.
+/// Returns the names of the reports.
 ///
 /// # Errors
 /// [`PlanError`] as for [`merge`], and when a report cannot be written or something cannot be copied from or put into its
@@ -87,19 +91,24 @@ pub fn compare_shard_staged(
 pub fn merge_staged(
     stage: &mut Stage<'_>,
     run: &Path,
-    formats: &[Format],
+    formats: Option<&[Format]>,
 ) -> Result<(Merged, Vec<PathBuf>), PlanError> {
     let path = stage.file(&run.join(PLAN))?;
     let plan = Plan::read(&path, stage.copies())?;
     let shards = format!("{}/", plan.name());
     let run = stage.folder(run, |key| key.starts_with(&shards) && key.ends_with(&format!("/{PART}")))?;
-    let found = merge(&run, stage.copies())?;
+    let mut found = merge(&run, stage.copies())?;
     let wanted: BTreeSet<&Path> = found.rows.iter().filter_map(|row| row.strip_prefix(&run).ok()).collect();
     stage.folder(&run, |key| wanted.contains(Path::new(key)))?;
     let run = stage.output(&run)?;
     let rows: Vec<PathBuf> = found.rows.iter().map(|row| stage.copies().place(row)).collect();
-    let reports = ReportSet::create(&stage.copies().place(&run), formats, Extent::Selection);
-    let written = reports.map_err(CompareError::from)?.finish_stored(&rows, &found.summary)?;
+    let place = stage.copies().place(&run);
+    let mut reports = ReportSet::create(&place, formats.unwrap_or(&FORMATS), Extent::Selection)
+        .map_err(CompareError::from)?;
+    if formats.is_none() {
+        reports = reports.with_suspects(std::mem::take(&mut found.suspects));
+    }
+    let written = reports.finish_stored(&rows, &found.summary)?;
     let written = stage.deliver(&written)?;
     Ok((found, written))
 }

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 
 use super::{PLAN, Plan, Shard, compare_shard, merge, plan};
 use probe_capture::{DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, TensorFacts};
-use probe_compare::{CompareOptions, CompareRequest, Quiet, compare};
+use probe_compare::{CompareOptions, CompareRequest, PartReport, Quiet, compare};
 use probe_dump::{Content, DType, SlotSide, TensorRef};
 use probe_files::Copies;
 use probe_judge::{RunVerdict, Summary};
 use probe_measure::observe;
-use probe_report::json;
+use probe_report::{Suspects, json};
 
 /// Writes a dump of sketches: `ranks` ranks, two steps, a chain of five ops. If `faulty`, the third op of step 1 of rank 5 is
 /// wrong.
@@ -102,9 +102,15 @@ impl Place {
         .unwrap();
     }
 
-    fn single(&self) -> Summary {
-        compare(&self.path("b"), &self.path("c"), &CompareOptions::default(), &Quiet, &mut |_| Ok(()))
-            .unwrap()
+    fn single(&self) -> (Summary, Suspects) {
+        let mut suspects = Suspects::default();
+        let mut sink = |part: &PartReport<'_>| {
+            suspects.part(part);
+            Ok(())
+        };
+        let options = CompareOptions::default();
+        let summary = compare(&self.path("b"), &self.path("c"), &options, &Quiet, &mut sink).unwrap();
+        (summary, suspects)
     }
 }
 
@@ -116,8 +122,8 @@ fn report(summary: &Summary) -> String {
 #[test]
 fn any_number_of_shards_in_any_order_is_the_single_run() {
     let place = Place::new();
-    let single = place.single();
-    assert_eq!(single.verdict, RunVerdict::Diverged);
+    let (single, suspects) = place.single();
+    assert_eq!((single.verdict, suspects.is_empty()), (RunVerdict::Diverged, false));
     let first = single.first_divergence.as_ref().unwrap();
     assert_eq!((first.step, first.rank, first.op.as_str()), (1, 5, "Functional.f2.0.forward"));
     for count in [1, 3, 16, 128] {
@@ -133,6 +139,7 @@ fn any_number_of_shards_in_any_order_is_the_single_run() {
         let merged = merge(&place.path(&run), &Copies::default()).unwrap();
         assert_eq!((merged.shards, merged.missing.len(), merged.notes.len()), (count, 0, 0));
         assert_eq!(report(&merged.summary), report(&single), "{count} shards");
+        assert_eq!(merged.suspects, suspects, "{count} shards");
     }
 }
 
@@ -153,7 +160,7 @@ fn a_shard_is_the_same_bytes_whoever_makes_it() {
 #[test]
 fn missing_stale_and_mixed_shards_are_told_and_never_counted_twice() {
     let place = Place::new();
-    let single = place.single();
+    let single = place.single().0;
     let run = place.path("run");
     place.plan("run");
     let error = merge(&run, &Copies::default()).unwrap_err().to_string();
