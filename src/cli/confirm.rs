@@ -10,10 +10,10 @@ use super::package::{Worker, text};
 use crate::dump::NumberSet;
 use crate::judge::Replayed;
 
-const WORKER: Worker = Worker {
-    module: "probe.replay.confirmation",
-    needs: "replaying calls needs Python with the packages probe-precision and torch",
-};
+/// What replaying calls needs.
+pub(super) const NEEDS: &str = "replaying calls needs Python with the packages probe-precision and torch";
+
+const WORKER: Worker = Worker { module: "probe.replay.confirmation", needs: NEEDS };
 
 /// The calls to replay.
 #[derive(Debug, Clone, Copy)]

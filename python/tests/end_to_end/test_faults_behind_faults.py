@@ -1,4 +1,4 @@
-"""`probe narrow --inject`: a fault behind another, and much smaller, is found in three runs."""
+"""`probe narrow --inject`: a fault behind another, and much smaller, is found in three runs, at the level that is asked for."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ import sys
 from pathlib import Path
 
 import fork_server
+import pytest
 from faulty_device import PROGRAM
 
 COMMAND = [os.environ["PROBE_BIN"]] if "PROBE_BIN" in os.environ else [sys.executable, "-m", "probe"]
 
-def test_both_faults_are_named(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize(("level", "named"), [((), "Functional.gelu.0.forward; Functional.softmax.2.forward"), (("--level", "op"), "Aten.gelu.0.forward; Aten._softmax.2.forward")])
+def test_both_faults_are_named(tmp_path: Path, level: tuple[str, ...], named: str) -> None:
     (tmp_path / "train.py").write_text(PROGRAM)
     command = f"{fork_server.python()} train.py"
     options = ["--baseline-cmd", command, "--candidate-cmd", f"{command} gelu 0 0.1 _softmax 2 0.003"]
-    done = subprocess.run([*COMMAND, "narrow", "--inject", *options, "-o", "dumps"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run([*COMMAND, "narrow", "--inject", *level, *options, "-o", "dumps"], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     said = done.stdout.splitlines()
-    assert "2 faults on the baseline's values: Functional.gelu.0.forward; Functional.softmax.2.forward" in said, done.stdout
+    assert f"2 faults on the baseline's values: {named}" in said, done.stdout
     assert said[-1].startswith("with their results replaced, "), said

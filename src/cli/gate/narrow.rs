@@ -6,7 +6,8 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::cli::confirm;
-use crate::cli::narrow::{Place, Rerun, Trusted};
+use crate::cli::narrow::{Place, Rerun, Trusted, UNCONFIRMED};
+use crate::dump::NumberSet;
 use crate::files::map::FileAccess;
 use crate::gate::policy::{Effect, Mode};
 use crate::gate::{Culprit, GateOutcome, Kind, MovedBy, State, sketches};
@@ -18,8 +19,9 @@ const FOLDER: &str = "narrow";
 // Not a doc comment, which would become part of the help text.
 #[derive(Debug, Args)]
 pub(super) struct NarrowOptions {
-    /// If the gate fails, run again and record only the ops of the first bad module, to name the op. With --baseline-cmd, also tell
-    /// whether the commit or the environment moved the numbers, and replay the calls of the op, where the Python package finds torch.
+    /// If the gate fails, run again and record only the ops of the first bad module, to name the op; its calls are replayed, where the
+    /// Python package finds torch and the baseline has its data. With --baseline-cmd, also tell whether the commit or the environment
+    /// moved the numbers.
     #[arg(long, requires = "candidate_cmd")]
     narrow: bool,
 
@@ -98,15 +100,15 @@ fn attempt(
     if let Some(op) = value.filter(|culprit| culprit.kind == Kind::Op && culprit.source.is_some())
         && outcome.state != State::Drift
     {
-        outcome.narrowed = vec![format!("{} is already an op; nothing was run again", op.name)];
+        let said = replayed_as_given(outcome, op, quiet);
+        outcome.narrowed = vec![format!("{} is already an op; nothing was run again", op.name), said];
         return Ok(());
     }
     let ranks = value.and_then(|culprit| culprit.rank).map(|rank| rank.to_string());
     let rerun = Rerun::new(baseline, candidate, ranks.as_deref(), dumps, quiet);
     // Checking if the base commit gives different numbers requires the whole step.
     let drifted = outcome.state == State::Drift && options.baseline_cmd.is_some();
-    // What is replayed needs the data of both sides.
-    let replays = options.baseline_cmd.is_some() && confirm::is_possible();
+    let replays = confirm::is_possible();
     let trail = match value.and_then(place) {
         Some(place) if drifted => rerun.narrow(&place.steps, replays)?,
         Some(place) => rerun.narrow_in(place, replays)?,
@@ -115,7 +117,11 @@ fn attempt(
     drop(rerun);
     let answer = trail.answer();
     let finding = answer.summary.first_divergence.as_ref();
-    outcome.narrow(finding, finding.map_or(0, |finding| finding.followers), trail.lines());
+    let mut lines = trail.lines();
+    if finding.is_some() && !replays {
+        lines.push(format!("{UNCONFIRMED}: {}", confirm::NEEDS));
+    }
+    outcome.narrow(finding, finding.map_or(0, |finding| finding.followers), lines);
     if options.baseline_cmd.is_some() && outcome.mode == Mode::Golden {
         if trail.differs() {
             outcome.settle(MovedBy::Commit, on_drift);
@@ -130,6 +136,23 @@ fn attempt(
         outcome.next = format!("probe compare {} {} -v", path(baseline), path(candidate));
     }
     Ok(())
+}
+
+/// Replays the calls of the dumps that the gate was given, and says what that shows of an op.
+fn replayed_as_given(outcome: &GateOutcome, op: &Culprit, quiet: bool) -> String {
+    let nothing = || format!("{UNCONFIRMED}: the gate was given no data of it on both sides");
+    let (Some(baseline), Some(candidate)) = (&outcome.baseline.dump, &outcome.candidate.dump) else {
+        return nothing();
+    };
+    let (Some(step), Some(rank)) = (op.step, op.rank) else { return nothing() };
+    let steps = NumberSet::of([step]);
+    let scope = confirm::Scope { sides: [baseline, candidate], steps: Some(&steps), ranks: None };
+    match scope.replay(quiet) {
+        Ok(replayed) => {
+            replayed.said(step, rank, &op.name).map_or_else(nothing, |said| format!("{}: {said}", op.name))
+        }
+        Err(error) => format!("{UNCONFIRMED}: {error:#}"),
+    }
 }
 
 /// Returns the place of a culprit.

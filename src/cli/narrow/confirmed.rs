@@ -1,8 +1,15 @@
 //! Confirms the finest comparison: where its calls have their data, they are replayed in float64.
 
+use std::path::Path;
+
 use super::rerun::{DecidedBy, Rerun, Stage};
 use crate::cli::confirm::Scope;
+use crate::dump::OpName;
+use crate::files::map::FileAccess;
 use crate::judge::{Finding, Replayed, Rules};
+
+/// Start of a line that says why a finding was not replayed.
+pub(in crate::cli) const UNCONFIRMED: &str = "not confirmed by replay";
 
 impl Rerun<'_> {
     /// Judges a comparison of dumps with data again, with what replaying their calls shows. A suspect that replay clears is dropped, and a call
@@ -15,7 +22,7 @@ impl Rerun<'_> {
         let replayed = match scope.replay(true) {
             Ok(replayed) => replayed,
             Err(error) => {
-                stage.said = Some(format!("not confirmed by replay: {error:#}"));
+                stage.said = Some(format!("{UNCONFIRMED}: {error:#}"));
                 return Ok(stage);
             }
         };
@@ -35,6 +42,30 @@ impl Rerun<'_> {
         }
         Ok(stage)
     }
+}
+
+/// Returns why the call of a finding cannot be replayed from this baseline; `None` if the dump holds its elements. Captures hold those of small
+/// tensors whatever the task.
+///
+/// # Errors
+/// When the dump cannot be read.
+pub(in crate::cli) fn missing_data(dump: &Path, finding: &Finding) -> anyhow::Result<Option<String>> {
+    let opened = crate::read::open(dump, FileAccess::Map)?;
+    let place = (finding.step, finding.rank);
+    let Some(key) = opened.parts.iter().find(|key| (key.step, key.rank.number()) == place) else {
+        return Ok(Some(format!("the baseline has no step {} of rank {}", finding.step, finding.rank)));
+    };
+    let part = opened.reader.read(key)?;
+    let name = OpName::parse(&finding.op);
+    let Some(op) = part.ops.iter().find(|op| op.name == name) else {
+        return Ok(Some(format!("the baseline has no {}", finding.op)));
+    };
+    let whole = op.slots.iter().filter_map(|slot| slot.value.tensor()).all(|tensor| tensor.data.is_some());
+    let reason = format!(
+        "the baseline holds no data of {} (task {}); record it with task tensor",
+        finding.op, part.task
+    );
+    Ok((!whole).then_some(reason))
 }
 
 fn is_convicted(replayed: &Replayed, finding: &Finding) -> bool {

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use anyhow::{Context, bail};
 use clap::Args;
 
+pub(super) use confirmed::UNCONFIRMED;
 pub(super) use rerun::{Place, Rerun, Trusted};
 
 use super::print::PrintFormat;
@@ -56,6 +57,10 @@ pub(super) struct NarrowArgs {
     #[arg(long)]
     inject: bool,
 
+    /// With --inject: level at which values are replaced and ops are named [default: that of the baseline's dump, else mix].
+    #[arg(long, value_name = "LEVEL", requires = "inject", value_parser = ["module", "api", "mix", "op"])]
+    level: Option<String>,
+
     /// Folder for the dumps, which are kept [default: a temporary one].
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
@@ -83,7 +88,11 @@ pub(super) fn run(args: &NarrowArgs) -> anyhow::Result<Exit> {
     let folder = args.output.as_deref().unwrap_or(temporary.path());
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let rerun = Rerun::new(baseline, &args.candidate_cmd, args.ranks.as_deref(), folder, args.quiet);
-    let trail = if args.inject { rerun.alone(&args.steps)? } else { rerun.narrow(&args.steps, true)? };
+    let trail = if args.inject {
+        rerun.alone(&args.steps, args.level.as_deref())?
+    } else {
+        rerun.narrow(&args.steps, true)?
+    };
     drop(rerun);
     let summary = &trail.answer().summary;
     let text = match args.format {

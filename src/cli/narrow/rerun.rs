@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 
+use super::confirmed::{UNCONFIRMED, missing_data};
 use crate::cli::compare::pool;
 use crate::cli::progress::Line;
 use crate::compare::{CompareOptions, CompareRequest, Quiet, compare};
@@ -52,16 +53,16 @@ impl Place {
 
 /// Level of detail recorded in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Detail {
+pub(super) struct Detail<'a> {
     /// Its name.
     pub(super) name: &'static str,
-    pub(super) level: &'static str,
+    pub(super) level: &'a str,
     pub(super) task: &'static str,
 }
 
-const MODULES: Detail = Detail { name: "modules", level: "module", task: "sketch" };
-const OPS: Detail = Detail { name: "ops", level: "mix", task: "sketch" };
-const TENSORS: Detail = Detail { name: "tensors", level: "mix", task: "tensor" };
+const MODULES: Detail<'static> = Detail { name: "modules", level: "module", task: "sketch" };
+const OPS: Detail<'static> = Detail { name: "ops", level: "mix", task: "sketch" };
+const TENSORS: Detail<'static> = Detail { name: "tensors", level: "mix", task: "tensor" };
 
 /// What decides which op is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,7 +98,7 @@ pub(in crate::cli) struct Stage {
 
 impl Stage {
     /// A comparison that the usual rules judged.
-    pub(super) fn new(detail: Detail, place: Place, dumps: [PathBuf; 2], summary: Summary) -> Self {
+    pub(super) fn new(detail: Detail<'_>, place: Place, dumps: [PathBuf; 2], summary: Summary) -> Self {
         let decided = DecidedBy::Rules;
         Self { name: detail.name, place, dumps, summary, equal: false, inside: true, decided, said: None }
     }
@@ -219,7 +220,7 @@ impl<'a> Rerun<'a> {
         };
         let mut finer = self.ops(Place::of_finding(first))?;
         if tensors {
-            finer.extend(self.tensors(finer.last())?);
+            self.tensors(&mut finer)?;
         }
         Ok(self.trail(modules, finer))
     }
@@ -229,24 +230,32 @@ impl<'a> Rerun<'a> {
         self.expect(if tensors { 2 } else { 1 });
         let mut stages = self.ops(place)?;
         if tensors {
-            stages.extend(self.tensors(stages.last())?);
+            self.tensors(&mut stages)?;
         }
         let mut stages = stages.into_iter();
         let first = stages.next().context("no stage was run")?;
         Ok(self.trail(first, stages.collect()))
     }
 
-    /// Inspects the tensors of the op that a comparison found, and replays its calls; `None` if it found none.
-    fn tensors(&self, found: Option<&Stage>) -> anyhow::Result<Option<Stage>> {
-        let op = found.and_then(|stage| Some((stage, stage.summary.first_divergence.as_ref()?)));
-        let Some((stage, op)) = op else { return Ok(None) };
-        let mut place = Place::of_finding(op);
+    /// Inspects the tensors of the op that the last comparison found, if any, and replays its calls. If the baseline has no data of it, that
+    /// comparison says so instead.
+    fn tensors(&self, stages: &mut Vec<Stage>) -> anyhow::Result<()> {
+        let Some(stage) = stages.last_mut() else { return Ok(()) };
+        let Some(op) = stage.summary.first_divergence.clone() else { return Ok(()) };
+        if let Trusted::Dump(dump) = self.baseline
+            && let Some(reason) = missing_data(dump, &op)?
+        {
+            stage.said = Some(format!("{UNCONFIRMED}: {reason}"));
+            return Ok(());
+        }
+        let mut place = Place::of_finding(&op);
         place.module = match self.baseline {
             Trusted::Command(_) => place.module.or_else(|| stage.place.module.clone()),
             Trusted::Dump(_) => None,
         };
         let stage = self.stage(TENSORS, place)?;
-        self.confirmed(stage).map(Some)
+        stages.push(self.confirmed(stage)?);
+        Ok(())
     }
 
     fn trail(&self, first: Stage, finer: Vec<Stage>) -> Trail {
@@ -290,7 +299,7 @@ impl<'a> Rerun<'a> {
     }
 
     /// Records both sides and compares them.
-    fn stage(&self, detail: Detail, place: Place) -> anyhow::Result<Stage> {
+    fn stage(&self, detail: Detail<'_>, place: Place) -> anyhow::Result<Stage> {
         let baseline = match self.baseline {
             Trusted::Command(command) => self.record(detail, &place, "baseline", command, &[])?,
             Trusted::Dump(dump) => dump.to_path_buf(),
@@ -321,7 +330,13 @@ impl<'a> Rerun<'a> {
     }
 
     /// Returns true if a rerun of the baseline gives the same bits.
-    fn repeats(&self, detail: Detail, place: &Place, command: &str, before: &Path) -> anyhow::Result<bool> {
+    fn repeats(
+        &self,
+        detail: Detail<'_>,
+        place: &Place,
+        command: &str,
+        before: &Path,
+    ) -> anyhow::Result<bool> {
         if let Some(known) = self.repeats.get() {
             return Ok(known);
         }
@@ -372,7 +387,7 @@ impl<'a> Rerun<'a> {
     /// Runs a user command under `probe capture`, with `more` options. Its output is shown only if it fails.
     pub(super) fn record(
         &self,
-        detail: Detail,
+        detail: Detail<'_>,
         place: &Place,
         side: &str,
         command: &str,
