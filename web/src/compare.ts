@@ -9,13 +9,13 @@ import { frame } from "./frame";
 import { graph } from "./graph";
 import { headline } from "./headline";
 import { list } from "./list";
-import type { Portrait, Report } from "./report";
+import type { Portrait, Replay, Report } from "./report";
 import { training } from "./training";
 import { w } from "./words";
 
 export async function compare(root: HTMLElement, head: Head): Promise<void> {
-  const { report, portraits } = head.data as { report: Report; portraits: Portrait[] };
-  const model = new Model(head, report, portraits);
+  const { report, portraits, replays } = head.data as { report: Report; portraits: Portrait[]; replays: Replay[] };
+  const model = new Model(head, report, portraits, replays);
   await model.load();
   const app = new App(model);
   // The first screen comes before the values of all ops.

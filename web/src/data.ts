@@ -1,6 +1,6 @@
 // Unpacks what stands in the page: pieces of columns, compressed, and the answer. crates/report/src/html/pack.rs writes them.
 
-import type { Report, Portrait } from "./report";
+import type { Portrait, Replay, Report } from "./report";
 
 type Form = "text" | "count" | "real" | "whole";
 type Names = [string, Form][];
@@ -136,6 +136,7 @@ export class Model {
     head: Head,
     readonly report: Report,
     readonly portraits: Portrait[],
+    readonly replays: Replay[],
   ) {
     this.names = head.columns ?? { ops: [], slots: [], values: [] };
     this.forms = new Map(this.names.values);

@@ -2,8 +2,10 @@
 
 import type { App } from "./app";
 import type { Slot } from "./data";
+import { command, hasData, RECORD_AGAIN, replay } from "./command";
 import { h, replace } from "./dom";
 import { look } from "./look";
+import { replayed } from "./replayed";
 import { mark } from "./role";
 import { cosine, count, error, number, quoted, shorten, visible } from "./text";
 import { named, w } from "./words";
@@ -93,6 +95,9 @@ export function detail(app: App): HTMLElement {
 
   async function parts(op: number, slots: Slot[]): Promise<HTMLElement[]> {
     const out: HTMLElement[] = [];
+    const part = app.part();
+    const found = app.model.replays.find((each) => each.op === app.model.name(op) && each.step === part.step && each.rank === part.rank);
+    if (found) out.push(replayed(found));
     const differing = slots.filter((slot) => isArgument(slot) && slot.verdict !== "bit-equal" && slot.verdict !== "unknown");
     if (differing.length) out.push(argumentsOf(differing));
     out.push(table(op, slots));
@@ -278,9 +283,9 @@ export function detail(app: App): HTMLElement {
     const lines = [report.baseline.path, report.candidate.path].map((path) => `probe inspect ${quoted(path)} ${place} --op ${pattern}`);
     const decides = app.model.whole("decides", op);
     const slot = slots[decides ?? -1];
-    const data = [report.baseline, report.candidate].every(({ task }) => task === "tensor");
-    if (data && !/^(Module|Optimizer|Cell)\./.test(name))
-      lines.unshift(`probe replay ${quoted(report.candidate.path)} ${place} --op ${quoted(name)} --against ${quoted(report.baseline.path)}`);
+    const call = replay(report, name, part.step, part.rank);
+    if (call) lines.unshift(call);
+    else if (app.fault[op] && !hasData(report)) lines.unshift(RECORD_AGAIN);
     if (slot && !isArgument(slot))
       lines.push(`probe inspect ${quoted(report.candidate.path)} ${place} --tensor ${quoted(`${name} ${slot.path}`)}`);
     lines.push(`probe compare ${quoted(report.baseline.path)} ${quoted(report.candidate.path)} ${place} -v`);
@@ -288,23 +293,7 @@ export function detail(app: App): HTMLElement {
       "div",
       { class: "block" },
       h("h3", {}, w().commands),
-      ...lines
-        .filter((line) => !/[\u0000-\u001f\u007f]/.test(line))
-        .map((line) => {
-          const button = h(
-            "button",
-            {
-              type: "button",
-              onclick: async () => {
-                await navigator.clipboard?.writeText(line).catch(() => undefined);
-                replace(button, w().copied);
-                setTimeout(() => replace(button, w().copy), 1200);
-              },
-            },
-            w().copy,
-          );
-          return h("div", { class: "command" }, h("code", {}, visible(line)), button);
-        }),
+      ...lines.filter((line) => !/[\u0000-\u001f\u007f]/.test(line)).map(command),
     );
   }
 

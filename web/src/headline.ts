@@ -1,6 +1,7 @@
 // The answer: what is at fault, why, and what to do next.
 
 import type { App } from "./app";
+import { command, replay } from "./command";
 import { h, replace } from "./dom";
 import { mark, ROLES } from "./role";
 import { count, error, number, numeric, ranges, shorten, visible } from "./text";
@@ -35,7 +36,8 @@ function answer(app: App): HTMLElement {
   if (first.reason) facts.push(...line(w().why, visible(first.reason)));
   const place = whereabouts(first.place);
   if (place) facts.push(...line(w().where, place));
-  facts.push(...line(w().next, w().nexts[first.cause] ?? ""));
+  const call = ["numerics", "non-finite"].includes(first.cause) ? replay(report, first.op, first.step, first.rank) : null;
+  facts.push(...line(w().next, w().nexts[first.cause] ?? "", ...(call ? [command(call)] : [])));
   if (report.incomplete.length) facts.push(...line(w().incomplete, say(w().incompleteBut, { n: count(report.incomplete.length) })));
   const where = [
     first.module ? h("span", { class: "place" }, `${w().module} `, h("code", {}, visible(first.module))) : null,

@@ -11,6 +11,7 @@ export interface CauseEntry {
 /** Data of the page of a comparison. */
 export interface Comparison {
   portraits: Portrait[];
+  replays: Replay[];
   report: Report;
 }
 
@@ -356,6 +357,37 @@ export interface ProbabilityEntry {
   mean: number;
   step: number;
   tokens: number;
+}
+
+/** A call that was run again, held against float64. */
+export interface Replay {
+  answer: string;
+  equal_to: string | null;
+  guilty: string | null;
+  op: string;
+  rank: number;
+  results: ReplayedResult[];
+  step: number;
+}
+
+/** A number, or `inf` or `nan` in words. */
+export type ReplayedNumber = number | string;
+
+/** One result of all sides. */
+export interface ReplayedResult {
+  output: string;
+  rows: ReplayedRow[];
+  standard: string;
+}
+
+/** A result against float64. */
+export interface ReplayedRow {
+  beyond: ReplayedNumber;
+  l2: ReplayedNumber;
+  largest_relative: ReplayedNumber;
+  largest_ulp: ReplayedNumber;
+  of: string;
+  rmse: ReplayedNumber;
 }
 
 /** The whole comparison. */

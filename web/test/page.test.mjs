@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { launch, open } from "./browser.mjs";
-import { HOSTILE, again, checked, clean, compared, dumpsGated, hostile, hostileGate, merged, page, rolledOut } from "./results.mjs";
+import { HOSTILE, again, checked, clean, compared, dumpsGated, hostile, hostileGate, merged, page, replayed, rolledOut } from "./results.mjs";
 
 let browser;
 before(async () => {
@@ -62,6 +62,22 @@ test("an op shows its values, where the error lies, its stacks and commands", as
   assert.ok(commands.includes("probe inspect npu_dump --step 0 --rank 0 --tensor 'Functional.gelu.1.forward output.0'"), commands.join("\n"));
   await detail.getByRole("button", { name: "input.0" }).click();
   assert.equal(await detail.locator("table.sides").count(), 2);
+  await close();
+});
+
+test("a replay of an op is shown beside it, and the command of one where it is next", async () => {
+  const first = await open(browser, page("forward"));
+  const command = "probe replay npu_dump --step 0 --rank 0 --op Functional.gelu.1.forward --against gpu_dump";
+  assert.equal(await first.page.locator(".answer .command code").innerText(), command);
+  assert.ok(!(await first.page.locator(".detail").innerText()).includes("Replayed in float64"));
+  await first.close();
+  const { page: shown, complaints, close } = await open(browser, replayed("forward"));
+  const block = shown.locator(".detail .block", { hasText: "Replayed in float64" });
+  await block.waitFor();
+  const text = await block.innerText();
+  for (const words of ["the candidate's kernel <script>", "fails benchmark L2", "candidate, recorded", "2.50e-4", "inf", "99.8 %"]) assert.ok(text.includes(words), `${words}: ${text}`);
+  assert.equal(await shown.evaluate(() => window.owned), undefined);
+  assert.deepEqual(complaints, []);
   await close();
 });
 

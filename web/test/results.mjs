@@ -49,6 +49,18 @@ export function again(name) {
   return target;
 }
 
+/** The page of an earlier result whose op at fault was replayed since, with a hostile answer. */
+export function replayed(name) {
+  const rows = [{ of: "candidate, recorded", rmse: 2.5e-4, largest_relative: "inf", largest_ulp: 156000, beyond: 0.998, l2: 4.15e-4 }];
+  const replay = {
+    ...{ step: 0, rank: 0, op: "Functional.gelu.1.forward", guilty: "candidate", answer: `the candidate's kernel ${HOSTILE}`, equal_to: null },
+    results: [{ output: "0", standard: "fails benchmark L2", rows }],
+  };
+  writeFileSync(join(FOLDER, name, "replays.json"), JSON.stringify({ schema_version: 1, replays: [replay] }));
+  run("report", join(FOLDER, name), "-q");
+  return join(FOLDER, name, "result.html");
+}
+
 /** The page of a configuration check. */
 export function checked(name, baseline, candidate) {
   run("config-check", baseline, candidate, "-o", join(FOLDER, name), "--format", "html");

@@ -26,6 +26,7 @@ pub mod number;
 mod paint;
 pub mod parquet;
 pub mod peers;
+mod replays;
 pub mod rollout;
 pub mod rows;
 mod set;

@@ -10,6 +10,7 @@ use rayon::prelude::*;
 use super::ReportWriter;
 use super::compared::{JunitReport, MarkdownReport};
 use super::json::JsonReport;
+use super::replays;
 use super::suspects::Suspects;
 use super::text::TextReport;
 use super::{StoredError, StoredRun};
@@ -184,7 +185,8 @@ impl ReportSet {
         self.finish(&Summary::empty())
     }
 
-    /// Completes every report, then puts all of them in place. Returns their paths in the order of [`Format::ALL`].
+    /// Completes every report, then puts all of them in place. Replays of an earlier comparison are removed. Returns the paths of the reports in the
+    /// order of [`Format::ALL`].
     ///
     /// # Errors
     /// The first [`ReportError`] of any writer; no report is put in place when one cannot be completed.
@@ -192,6 +194,7 @@ impl ReportSet {
         let writers = self.writers.into_par_iter().with_max_len(1);
         let drafts = writers.map(|writer| writer.finish(summary)).collect::<Result<Vec<Draft>, _>>()?;
         let suspects = self.suspects.map(|suspects| suspects.draft(&self.folder, summary)).transpose()?;
+        replays::remove(&self.folder)?;
         drafts.into_iter().chain(suspects.flatten()).map(Draft::place).collect()
     }
 }

@@ -145,6 +145,20 @@ pub fn render(summary: &Summary, options: &TextOptions) -> String {
     lines.into_text()
 }
 
+/// Folder of reports in which the package's `probe replay` looks by itself.
+const USUAL: &str = "probe-report";
+
+/// Returns the option that names the folder of the reports, whose page then shows the replay; empty for the usual folder.
+fn shown_in(written: &[PathBuf]) -> String {
+    let folder = written.first().and_then(|path| path.parent()).map(|folder| folder.display().to_string());
+    match folder {
+        Some(folder) if folder != USUAL && !folder.contains("://") => {
+            format!(" --report {}", command::typed(&visible(&folder)))
+        }
+        _ => String::new(),
+    }
+}
+
 /// Adds the details of the first divergence.
 fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding, options: &TextOptions) {
     for (label, place) in [("module", fault::module(first)), ("source", first.source.as_deref())] {
@@ -172,7 +186,7 @@ fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding, options: &T
         lines.whole(Style::Plain, &format!("{call} \\"));
         lines.end();
         lines.begin("", INDENT);
-        lines.whole(Style::Plain, &format!("  {against}"));
+        lines.whole(Style::Plain, &format!("  {against}{}", shown_in(&options.written)));
         lines.end();
     }
     if first.basis != Some(Basis::Data)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -106,33 +106,71 @@ def _paths(outcome: Outcome) -> list[str]:
     return [error.path for error in outcome.candidate.measured.errors[outcome.op]]
 
 
-def _table(outcome: Outcome, path: str) -> list[str]:
+@dataclass(frozen=True)
+class _Row:
+    """A result against float64."""
+
+    label: str
+    distance: standards.Distance
+    #: Error in units of what a relative error of 1 in the inputs does.
+    l2: float
+
+
+def _rows(outcome: Outcome, path: str) -> tuple[list[_Row], str]:
+    """Returns what each side has of a result, and what the field's standard says of the candidate's."""
     sides = [side for side in (outcome.baseline, outcome.candidate) if side is not None]
     rows: list[tuple[str, torch.Tensor, Side]] = [
         (f"{side.name}, recorded", side.call.results[path], side) for side in sides if path in side.call.results
     ]
     if outcome.candidate.replays and path in outcome.candidate.replays[0]:
         rows.append((f"replayed here, {outcome.device}", outcome.candidate.replays[0][path], outcome.candidate))
-    dtype = outcome.candidate.call.results[path].dtype
-    shape = list(outcome.candidate.call.results[path].shape)
-    lines = [
-        f"output.{path}  {str(dtype).removeprefix('torch.')} {shape}",
-        f"  {'':<24} {'rmse':>9} {'max rel':>9} {'max ulp':>9} {'beyond':>8} {'l2':>9}",
-    ]
-    found = {}
-    for label, result, side in rows:
-        distance = standards.distance(result, side.reference.values[path])
-        (error,) = errors({path: result}, side.reference)
-        found[label] = distance
-        numbers = f"{distance.rmse:>9.2e} {distance.largest_relative:>9.2e} {distance.largest_ulp:>9.3g} {distance.beyond:>8.2%} {error.l2:>9.2e}"
-        lines.append(f"  {label:<24} {numbers}")
+    found = [_Row(label, standards.distance(result, side.reference.values[path]), errors({path: result}, side.reference)[0].l2) for label, result, side in rows]
+    distances = {row.label: row.distance for row in found}
+    call = outcome.candidate.call
+    met, words = standards.verdict(
+        call.base, call.results[path].dtype, distances["candidate, recorded"], distances.get("baseline, recorded"), path in outcome.candidate.reference.moved
+    )
+    return found, f"{'passes' if met else 'fails'} {words}; {standards.PROFILE}"
+
+
+def _table(outcome: Outcome, path: str) -> list[str]:
+    rows, verdict = _rows(outcome, path)
+    lines = [f"output.{path}  {_type(outcome, path)} {_shape(outcome, path)}", f"  {'':<24} {'rmse':>9} {'max rel':>9} {'max ulp':>9} {'beyond':>8} {'l2':>9}"]
+    for row in rows:
+        of = row.distance
+        lines.append(f"  {row.label:<24} {of.rmse:>9.2e} {of.largest_relative:>9.2e} {of.largest_ulp:>9.3g} {of.beyond:>8.2%} {row.l2:>9.2e}")
     if outcome.candidate.refused:
         lines.append(f"  not replayed here in its own types: {outcome.candidate.refused}")
-    met, words = standards.verdict(
-        outcome.candidate.call.base, dtype, found["candidate, recorded"], found.get("baseline, recorded"), path in outcome.candidate.reference.moved
-    )
-    lines.append(f"  {'passes' if met else 'fails'} {words}; {standards.PROFILE}")
-    return lines
+    return [*lines, f"  {verdict}"]
+
+
+def _type(outcome: Outcome, path: str) -> str:
+    return str(outcome.candidate.call.results[path].dtype).removeprefix("torch.")
+
+
+def _shape(outcome: Outcome, path: str) -> list[int]:
+    return list(outcome.candidate.call.results[path].shape)
+
+
+def _table_document(outcome: Outcome, path: str) -> dict[str, object]:
+    rows, verdict = _rows(outcome, path)
+    return {
+        "output": path,
+        "dtype": _type(outcome, path),
+        "shape": _shape(outcome, path),
+        "standard": verdict,
+        "rows": [
+            {
+                "of": row.label,
+                "rmse": _finite(row.distance.rmse),
+                "largest_relative": _finite(row.distance.largest_relative),
+                "largest_ulp": _finite(row.distance.largest_ulp),
+                "beyond": _finite(row.distance.beyond),
+                "l2": _finite(row.l2),
+            }
+            for row in rows
+        ],
+    }
 
 
 def document(outcome: Outcome) -> dict[str, object]:
@@ -158,6 +196,7 @@ def document(outcome: Outcome) -> dict[str, object]:
         "standard": standards.PROFILE,
         "candidate": side(outcome.candidate),
         "baseline": side(outcome.baseline) if outcome.baseline is not None else None,
+        "results": [_table_document(outcome, path) for path in _paths(outcome)],
         "faults": [
             {"output": found.path, "bits": _finite(found.bits), "error": _finite(found.error), "allowed": found.allowed, "source": found.source}
             for found in outcome.faults

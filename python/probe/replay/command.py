@@ -80,6 +80,7 @@ def _replay(parser: _Parser) -> None:
     parser.add_argument("--against", metavar="OTHER", help="dump of the baseline")
     parser.add_argument("--times", type=int, default=10, metavar="N", help="replays [default: 10]")
     parser.add_argument("-o", "--output", metavar="DIR", help="write a script that shows the fault without probe into a new folder")
+    parser.add_argument("--report", metavar="DIR", help="reports whose page shows the answer [default: probe-report, if it compares these dumps]")
 
 
 def _verify(parser: _Parser) -> None:
@@ -136,10 +137,14 @@ def part_with(dump: Any, op: str, step: int | None, rank: int | None) -> Any:
 
 
 def _run_replay(options: argparse.Namespace) -> int:
-    from probe.replay import answer, one, script
+    from probe.replay import answer, one, reports, script
     from probe.replay.recorded import NotReplayed
 
     _device(options.device)
+    try:
+        folder = reports.folder_for(options.report, options.against, options.dump)
+    except reports.NotKept as error:
+        raise Misused(str(error)) from None
     dump = recording(options.dump)
     candidate = part_with(dump, options.op, options.step, options.rank)
     baseline = part_with(recording(options.against), options.op, candidate.step, options.rank) if options.against else None
@@ -151,15 +156,35 @@ def _run_replay(options: argparse.Namespace) -> int:
         print(json.dumps(answer.document(outcome), indent=2))
     else:
         print(answer.text(outcome), end="")
+    beside = sys.stderr if options.format == "json" else sys.stdout
+    if folder is not None:
+        try:
+            print(_shown(reports.keep(folder, answer.document(outcome))), file=beside)
+        except reports.NotKept as error:
+            raise Misused(str(error)) from None
+        except OSError as error:
+            raise Misused(f"{folder}: {error.strerror}") from None
     if options.output:
         try:
             for line in script.write(outcome, Path(options.output), dump.environment):
-                print(line, file=sys.stderr if options.format == "json" else sys.stdout)
+                print(line, file=beside)
         except NotReplayed as error:
             raise Misused(f"-o: {error}") from None
         except OSError as error:
             raise Misused(f"{options.output}: {error.strerror}; choose a new folder") from None
     return WRONG if outcome.guilty else WELL
+
+
+def _shown(replays: Path) -> str:
+    """Makes the page beside the replays again, if its rows are there; returns what to tell the user."""
+    from probe import _core
+
+    folder = replays.parent
+    if not (folder / "result.parquet").is_file():
+        return f"written: {replays}"
+    if _core.main(["probe", "report", str(folder), "-q"]) != 0:
+        raise Misused(f"{folder}: its page cannot be made again; the reason is above")
+    return f"shown in: {folder / 'result.html'}"
 
 
 def _import(name: str) -> None:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import probe
+from probe import _core
 from probe.replay import answer as report
 from probe.replay import command, errors, evaluate, fault, functions, one, precisions, script
 from probe.replay.recorded import Call, NotReplayed, Recording, strided
@@ -53,6 +54,29 @@ def test_the_other_way_round_it_is_the_baselines(capsys: pytest.CaptureFixture[s
 def test_what_rounds_otherwise_is_nobodys_fault(op: str, capsys: pytest.CaptureFixture[str]) -> None:
     code, found = answer(capsys, *PAIR, "--op", op)
     assert (code, found["guilty"]) == (0, None)
+
+
+def test_the_page_of_a_report_shows_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert _core.main(["probe", "compare", PAIR[2], PAIR[0], "-q"]) == 1
+    page = Path("probe-report/result.html")
+    before = page.read_bytes()
+    capsys.readouterr()
+    gelu = [*PAIR, "--op", "Functional.gelu.1.forward", "--times", "1"]
+    for arguments in (gelu, [*gelu, "--report", "probe-report"], [*PAIR, "--op", "Functional.gelu.0.forward"]):
+        command.main("replay", arguments)
+        assert capsys.readouterr().out.endswith("shown in: probe-report/result.html\n")
+    kept = json.loads(Path("probe-report/replays.json").read_text())["replays"]
+    assert [(each["op"], each["guilty"]) for each in kept] == [("Functional.gelu.1.forward", "candidate"), ("Functional.gelu.0.forward", None)]
+    assert [row["of"] for row in kept[0]["results"][0]["rows"]] == ["baseline, recorded", "candidate, recorded", "replayed here, cpu"]
+    assert page.read_bytes() != before
+    # Another comparison lies there: only who asks for it is told.
+    other = [PAIR[2], "--against", PAIR[0], "--op", "Functional.gelu.1.forward"]
+    command.main("replay", other)
+    assert "shown in" not in capsys.readouterr().out
+    for wrong, said in ((["--report", "probe-report"], "give the folder of a comparison of these dumps"), (["--report", "nowhere"], "nowhere/report.json: No such file")):
+        assert command.main("replay", [*other, *wrong]) == 2
+        assert said in capsys.readouterr().err
 
 
 def test_the_table_names_its_standard(capsys: pytest.CaptureFixture[str]) -> None:

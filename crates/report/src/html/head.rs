@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use super::pack::{ColumnNames, columns};
 use crate::gallery::Portraits;
 use crate::model::{Report, SCHEMA_VERSION, Tool};
+use crate::replays::Replay;
 
 /// The last data element of a page.
 #[derive(Debug, Serialize)]
@@ -25,6 +26,8 @@ pub(super) struct Comparison<'a> {
     pub(super) report: Report<'a>,
     #[cfg_attr(feature = "schema", schemars(with = "Vec<crate::gallery::Wire<'static>>"))]
     pub(super) portraits: Looks<'a>,
+    /// Calls that were run again since.
+    pub(super) replays: &'a [Replay],
 }
 
 /// Portraits (closer looks at values at fault).

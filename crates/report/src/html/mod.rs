@@ -87,7 +87,7 @@ impl ReportWriter for HtmlReport {
     fn finish(self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
         let Self { draft, mut page, mut packer, gallery, stored } = *self;
         let looks = if stored.is_empty() { Looks::Live(gallery.wire()) } else { Looks::Stored(&stored) };
-        let comparison = Comparison { report: Report::from(summary), portraits: looks };
+        let comparison = Comparison { report: Report::from(summary), portraits: looks, replays: &[] };
         let done = page.add(packer.take()).and_then(|()| page.finish(&Head::comparison(&comparison)));
         match done {
             Ok(_) => Ok(draft),

@@ -16,6 +16,7 @@ use super::page::Page;
 use crate::columns::SlotColumn;
 use crate::gallery::MAX_PORTRAITS;
 use crate::parquet::{PORTRAITS, REPORT};
+use crate::replays::{self, Replay};
 use crate::stored::{StoredError, StoredFile, StoredPart, StoredRun};
 use probe_files::Draft;
 use probe_judge::Summary;
@@ -27,9 +28,10 @@ const MAX_VALUES: usize = 600_000;
 struct Stored<'a> {
     report: &'a RawValue,
     portraits: &'a RawValue,
+    replays: &'a [Replay],
 }
 
-/// Makes a page of the result at `path`, to be placed at `target`.
+/// Makes a page of the result at `path`, with the replays beside it, to be placed at `target`.
 ///
 /// # Errors
 /// [`StoredError`] when the result cannot be read or was written by a version that did not store what a page needs, or when the page
@@ -43,12 +45,14 @@ pub fn from_parquet(path: &Path, target: &Path) -> Result<Draft, StoredError> {
         )
     })?;
     let portraits = answer(PORTRAITS).ok_or_else(|| file.damaged("no portraits"))?;
+    let replays = replays::beside(path)?;
     let mut draft = Draft::create(target)?;
     let mut page = begin(&mut draft)?;
     let mut packer = Packer::default();
     add(&file, None, &mut packer, &mut page, &draft)?;
     page.add(packer.take()).map_err(|error| draft.refused(error))?;
-    let finished = page.finish(&Head::comparison(&Stored { report: &report, portraits: &portraits }));
+    let stored = Stored { report: &report, portraits: &portraits, replays: &replays };
+    let finished = page.finish(&Head::comparison(&stored));
     match finished {
         Ok(_) => Ok(draft),
         Err(error) => Err(draft.refused(error).into()),

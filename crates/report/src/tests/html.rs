@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 use super::fixture::{everything, full_summary, hostile_names, summary};
 use crate::html::{HtmlReport, document, from_parquet};
 use crate::parquet::ParquetReport;
-use crate::{ReportWriter, StoredError, StoredRun};
+use crate::{Extent, Format, ReportSet, ReportWriter, StoredError, StoredRun};
 use probe_compare::PartReport;
 
 fn written(folder: &Path, parts: &[PartReport<'_>]) -> String {
@@ -103,6 +103,39 @@ fn an_earlier_result_makes_the_same_page() {
     }
     let head = |page: &str| serde_json::from_slice::<serde_json::Value>(&pieces(page, "head")[0]).unwrap();
     assert_eq!(head(&made), head(&live));
+}
+
+#[test]
+fn replays_beside_an_earlier_result_are_on_its_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let part = everything();
+    let mut writer = Box::new(ParquetReport::create(&path("result.parquet")).unwrap());
+    writer.part(&part.report()).unwrap();
+    writer.finish(&full_summary(&part)).unwrap().place().unwrap();
+    let row = serde_json::json!({
+        "of": "candidate, recorded", "rmse": 2.5e-4, "largest_relative": "inf", "largest_ulp": 1.5e5, "beyond": 0.998, "l2": 4.1e-4
+    });
+    let results = serde_json::json!([{ "output": "0", "standard": "fails benchmark L2", "rows": [row] }]);
+    let replay = serde_json::json!({
+        "step": 0, "rank": 0, "op": "Functional.gelu.1.forward", "guilty": "candidate", "answer": "</script>the candidate's kernel",
+        "equal_to": null, "results": results
+    });
+    let replays = serde_json::json!({ "schema_version": 1, "replays": [replay] });
+    std::fs::write(path("replays.json"), replays.to_string()).unwrap();
+    let made = from_parquet(&path("result.parquet"), &path("x.html")).unwrap().place().unwrap();
+    let page = std::fs::read_to_string(made).unwrap();
+    let head: serde_json::Value = serde_json::from_slice(&pieces(&page, "head")[0]).unwrap();
+    assert_eq!(head["data"]["replays"], replays["replays"]);
+    let old = replays.to_string().replace("\"schema_version\":1", "\"schema_version\":2");
+    for damaged in ["{", "[]", &*old] {
+        std::fs::write(path("replays.json"), damaged).unwrap();
+        let error = from_parquet(&path("result.parquet"), &path("x.html")).unwrap_err().to_string();
+        assert!(error.contains("replays.json: ") && error.ends_with("remove it"), "{error}");
+    }
+    let set = ReportSet::create(folder.path(), &[Format::Json], Extent::Full).unwrap();
+    set.finish(&full_summary(&part)).unwrap();
+    assert!(!path("replays.json").exists(), "they are of an earlier comparison");
 }
 
 #[test]
