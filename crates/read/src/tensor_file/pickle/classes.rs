@@ -32,6 +32,19 @@ pub(in crate::tensor_file) enum Rebuild {
     Meta,
 }
 
+/// What an array of `NumPy` is made of. Its elements lie in the program itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tensor_file) enum ArrayPart {
+    /// `numpy.ndarray`, as argument of the next.
+    Class,
+    /// `_reconstruct(class, shape, letter)`; sizes, type and elements follow as its state.
+    Empty,
+    /// `dtype(text, align, copy)`
+    DType,
+    /// `_codecs.encode(text, encoding)`: how bytes are written in protocol 2.
+    Encoded,
+}
+
 /// Meaning of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tensor_file) enum Class {
@@ -51,6 +64,8 @@ pub(in crate::tensor_file) enum Class {
     Map,
     /// A record of the index of a torch distributed checkpoint: fields by name, or by position.
     Record,
+    /// A step in the making of an array of `NumPy`.
+    Array(ArrayPart),
     /// Harmless and common in checkpoints, but irrelevant to a comparison: instances are kept as unsupported values.
     Opaque,
 }
@@ -98,12 +113,18 @@ impl Class {
                 (name == "_rebuild_npu_tensor").then_some(Self::Rebuild(Rebuild::V2))
             }
             "torch_npu.npu._format" => (name == "Format").then_some(Self::Opaque),
-            "numpy" => matches!(name, "ndarray" | "dtype").then_some(Self::Opaque),
-            "numpy.core.multiarray" | "numpy._core.multiarray" => {
-                matches!(name, "_reconstruct" | "scalar").then_some(Self::Opaque)
-            }
+            "numpy" => match name {
+                "ndarray" => Some(Self::Array(ArrayPart::Class)),
+                "dtype" => Some(Self::Array(ArrayPart::DType)),
+                _ => None,
+            },
+            "numpy.core.multiarray" | "numpy._core.multiarray" => match name {
+                "_reconstruct" => Some(Self::Array(ArrayPart::Empty)),
+                "scalar" => Some(Self::Opaque),
+                _ => None,
+            },
             "numpy.dtypes" => name.ends_with("DType").then_some(Self::Opaque),
-            "_codecs" => (name == "encode").then_some(Self::Opaque),
+            "_codecs" => (name == "encode").then_some(Self::Array(ArrayPart::Encoded)),
             "builtins" | "__builtin__" => match name {
                 "dict" => Some(Self::Map),
                 "set" | "frozenset" | "complex" | "slice" | "range" | "bytearray" | "bytes" | "int"

@@ -21,6 +21,12 @@ impl<'a> Code<'a> {
         self.bytes.len().saturating_sub(self.at)
     }
 
+    /// Returns where a text of this program lies in it.
+    pub(super) fn place_of(&self, text: &str) -> Option<usize> {
+        let at = text.as_ptr().addr().checked_sub(self.bytes.as_ptr().addr())?;
+        (at + text.len() <= self.bytes.len()).then_some(at)
+    }
+
     pub(super) fn take(&mut self, count: usize) -> Result<&'a [u8], String> {
         let end = self.at.checked_add(count);
         let taken = end.and_then(|end| self.bytes.get(self.at..end)).ok_or_else(|| {

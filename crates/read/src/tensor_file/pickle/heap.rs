@@ -26,6 +26,10 @@ pub(in crate::tensor_file) enum Item<'a> {
     Size(Span),
     /// `torch.device` of the arguments in the tuple.
     Device(Span),
+    /// Bytes of the program.
+    Bytes(Inline),
+    /// Element type of an array, by its position in the heap.
+    ArrayType(u32),
     /// A value of which only the existence is known.
     Opaque,
 }
@@ -35,6 +39,15 @@ pub(in crate::tensor_file) enum Item<'a> {
 pub(in crate::tensor_file) struct Span {
     start: u32,
     len: u32,
+}
+
+/// Bytes that lie in the program itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tensor_file) struct Inline {
+    pub(in crate::tensor_file) at: u32,
+    pub(in crate::tensor_file) length: u32,
+    /// True for text whose characters are the bytes.
+    pub(in crate::tensor_file) is_text: bool,
 }
 
 /// Reference to a storage in a program.
@@ -53,6 +66,8 @@ pub(in crate::tensor_file) struct StorageId<'a> {
 pub(in crate::tensor_file) struct Rebuilt {
     /// Position in [`Heap::storages`]; `None` if the tensor has no readable storage.
     pub(in crate::tensor_file) storage: Option<u32>,
+    /// Its elements, if they lie in the program.
+    pub(in crate::tensor_file) inline: Option<Inline>,
     pub(in crate::tensor_file) element: Element,
     /// In elements, as are the strides.
     pub(in crate::tensor_file) offset: usize,
@@ -71,6 +86,8 @@ pub(in crate::tensor_file) struct Heap<'a> {
     dicts: Vec<Vec<(Item<'a>, Item<'a>)>>,
     pub(in crate::tensor_file) storages: Vec<StorageId<'a>>,
     pub(in crate::tensor_file) tensors: Vec<Rebuilt>,
+    /// Element types of arrays.
+    pub(super) array_types: Vec<Element>,
 }
 
 impl<'a> Heap<'a> {
@@ -175,6 +192,6 @@ impl<'a> Heap<'a> {
 }
 
 /// Converts to `u32`; the budget of values is far below its limit.
-fn index(position: usize) -> u32 {
+pub(super) fn index(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(u32::MAX)
 }

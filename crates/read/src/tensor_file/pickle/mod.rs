@@ -5,15 +5,18 @@
 //! the program, and everything it creates is drawn from one budget, so that a small program cannot fill the memory by
 //! repetition. Programs can build cyclic and endlessly shared values; every traversal must therefore be bounded.
 
+mod array;
 mod classes;
 mod code;
 mod heap;
 mod rebuild;
 
 pub(super) use classes::{Class, Element};
-pub(super) use heap::{Heap, Item, Rebuilt, Span, StorageId};
+pub(super) use heap::{Heap, Inline, Item, Rebuilt, Span, StorageId};
 
+use classes::ArrayPart;
 use code::Code;
+use heap::index;
 
 use super::printable;
 use probe_files::limits::MAX_PICKLE_VALUES;
@@ -139,15 +142,15 @@ impl<'a> Machine<'a> {
             // SHORT_BINBYTES and SHORT_BINSTRING, BINBYTES and BINSTRING, BINBYTES8 and BYTEARRAY8
             b'C' | b'U' => {
                 let length = self.code.byte()?;
-                self.opaque_bytes(usize::from(length))?;
+                self.bytes(usize::from(length))?;
             }
             b'B' | b'T' => {
                 let length = self.code.length4()?;
-                self.opaque_bytes(length)?;
+                self.bytes(length)?;
             }
             0x8e | 0x96 => {
                 let length = self.code.length8()?;
-                self.opaque_bytes(length)?;
+                self.bytes(length)?;
             }
             b')' => self.push(Item::Tuple(Span::default()))?,
             0x85..=0x87 => self.tuple(usize::from(opcode - 0x84))?,
@@ -268,9 +271,10 @@ impl<'a> Machine<'a> {
         self.push(item)
     }
 
-    fn opaque_bytes(&mut self, length: usize) -> Result<(), String> {
+    fn bytes(&mut self, length: usize) -> Result<(), String> {
+        let at = self.code.position();
         self.code.take(length)?;
-        self.push(Item::Opaque)
+        self.push(Item::Bytes(Inline { at: index(at), length: index(length), is_text: false }))
     }
 
     fn long(&mut self, length: usize) -> Result<(), String> {
@@ -363,7 +367,10 @@ impl<'a> Machine<'a> {
             return Err("the program calls something that is not a class".into());
         };
         self.draw(self.heap.copied_by(class, arguments))?;
-        let made = self.heap.call(class, arguments)?;
+        let made = match class {
+            Class::Array(ArrayPart::Encoded) => self.heap.encoded(arguments, &self.code),
+            _ => self.heap.call(class, arguments)?,
+        };
         self.draw(self.heap.weight(made))?;
         self.push(made)
     }
@@ -376,8 +383,16 @@ impl<'a> Machine<'a> {
                 self.heap.set_fields(record, state);
                 Ok(())
             }
+            Item::Tensor(array) => {
+                self.heap.set_array(array, state);
+                Ok(())
+            }
+            Item::ArrayType(place) => {
+                self.heap.set_order(place, state);
+                Ok(())
+            }
             // The state of an object, such as the `_metadata` of a state dict: not needed for a comparison.
-            Item::Dict(_) | Item::Opaque | Item::Tensor(_) => Ok(()),
+            Item::Dict(_) | Item::Opaque => Ok(()),
             _ => Err("the program sets the state of something that has none".into()),
         }
     }

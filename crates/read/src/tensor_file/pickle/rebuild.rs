@@ -35,6 +35,7 @@ impl<'a> Heap<'a> {
                 _ => Err("torch.Size is not made from a tuple".into()),
             },
             Class::Device => Ok(Item::Device(arguments)),
+            Class::Array(part) => Ok(self.array(part, arguments)),
             Class::Opaque => Ok(Item::Opaque),
             Class::Storage(_) | Class::DType(_) | Class::TensorType => {
                 Err("the program calls a class that torch checkpoints only name".into())
@@ -104,6 +105,7 @@ impl<'a> Heap<'a> {
             (Rebuild::Sparse, [_, Item::Tuple(parts), ..]) => self.sparse(*parts),
             (Rebuild::Meta, [Item::Class(Class::DType(element)), size, stride, ..]) => Rebuilt {
                 storage: None,
+                inline: None,
                 element: *element,
                 offset: 0,
                 shape: self.sizes(*size)?,
@@ -143,6 +145,7 @@ impl<'a> Heap<'a> {
         }
         Ok(Rebuilt {
             storage: Some(storage),
+            inline: None,
             element,
             offset,
             shape,
@@ -178,6 +181,7 @@ impl<'a> Heap<'a> {
         });
         Rebuilt {
             storage: None,
+            inline: None,
             element: element.unwrap_or(Element::Other("sparse")),
             offset: 0,
             shape: shape.unwrap_or_default(),
@@ -187,7 +191,7 @@ impl<'a> Heap<'a> {
         }
     }
 
-    fn sizes(&self, item: Item<'a>) -> Result<Box<[usize]>, String> {
+    pub(super) fn sizes(&self, item: Item<'a>) -> Result<Box<[usize]>, String> {
         let (Item::Tuple(span) | Item::Size(span)) = item else {
             return Err("the shape of a tensor is not a tuple".into());
         };

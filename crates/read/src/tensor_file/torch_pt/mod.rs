@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::byte_order::swapped;
-use super::pickle::{self, Element, Item, Rebuilt, StorageId};
+use super::pickle::{self, Element, Inline, Item, Rebuilt, StorageId};
 use super::{Entry, TensorFile, printable};
 use crate::ReadError;
 use crate::archive::{Archive, Member};
@@ -30,7 +30,7 @@ pub(super) fn load_single(archive: &Archive) -> Result<TensorData, ReadError> {
         Item::Tensor(at) if let Some(tensor) = tensors.get(at as usize) => {
             let storage = tensor.storage.and_then(|at| program.heap.storages.get(at as usize));
             let storage = storage.map(|id| Stored::find(archive, root, id));
-            load(archive, tensor, storage.as_ref(), is_big_endian(archive, root)?)
+            load(archive, &section, tensor, storage.as_ref(), is_big_endian(archive, root)?)
         }
         _ => Err(ReadError::format(
             archive.source().path(),
@@ -43,6 +43,8 @@ pub(super) fn load_single(archive: &Archive) -> Result<TensorData, ReadError> {
 #[derive(Debug)]
 pub(super) struct TorchFile {
     archive: Archive,
+    /// Holds the elements of arrays.
+    program: Section,
     big_endian: bool,
     entries: Vec<Entry>,
     /// Position of each entry's tensor.
@@ -59,7 +61,7 @@ impl TorchFile {
         let listing::Listing { entries, of_entry } = listing::list(&program, archive.source().path())?;
         let storages = program.heap.storages.iter().map(|id| Stored::find(&archive, root, id)).collect();
         let tensors = program.heap.tensors;
-        Ok(Self { archive, big_endian, entries, of_entry, tensors, storages })
+        Ok(Self { archive, program: section, big_endian, entries, of_entry, tensors, storages })
     }
 }
 
@@ -81,7 +83,7 @@ impl TensorFile for TorchFile {
             ));
         };
         let storage = tensor.storage.and_then(|at| self.storages.get(at as usize));
-        load(&self.archive, tensor, storage, self.big_endian)
+        load(&self.archive, &self.program, tensor, storage, self.big_endian)
     }
 
     fn span(&self, index: usize) -> Option<Range<u64>> {
@@ -109,6 +111,7 @@ impl Stored {
 
 fn load(
     archive: &Archive,
+    program: &Section,
     tensor: &Rebuilt,
     storage: Option<&Stored>,
     big_endian: bool,
@@ -123,6 +126,9 @@ fn load(
             return Err(damaged(format!("element type {name} is not supported; save the tensor as float32")));
         }
     };
+    if let Some(inline) = tensor.inline {
+        return of_program(program, inline, tensor, dtype).map_err(damaged);
+    }
     let storage = storage.ok_or_else(|| damaged("a tensor has no storage".into()))?;
     let member = match &storage.member {
         Ok(member) => *member,
@@ -158,6 +164,34 @@ fn load(
     let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());
     TensorData::strided(bytes.storage, bytes.range, dtype, shape, strides, tensor.offset)
         .map_err(|e| damaged(format!("storage '{}': {e}", printable(archive.name(member)))))
+}
+
+/// Returns an array whose elements lie in the program.
+fn of_program(
+    program: &Section,
+    inline: Inline,
+    tensor: &Rebuilt,
+    dtype: DType,
+) -> Result<TensorData, String> {
+    let held = program.bytes().get(inline.at as usize..).and_then(|rest| rest.get(..inline.length as usize));
+    let held = held.ok_or("an array lies outside of the program")?;
+    let bytes: Vec<u8> = if inline.is_text {
+        let text = std::str::from_utf8(held).map_err(|error| error.to_string())?;
+        let byte = |letter: char| u8::try_from(u32::from(letter));
+        text.chars()
+            .map(byte)
+            .collect::<Result<_, _>>()
+            .map_err(|error| format!("an array's bytes: {error}"))?
+    } else {
+        held.to_vec()
+    };
+    let count = element_count(&tensor.shape).and_then(|count| count.checked_mul(dtype.size()));
+    if count != Some(bytes.len()) {
+        return Err(format!("an array of shape {:?} has {} bytes", tensor.shape, bytes.len()));
+    }
+    let range = 0..bytes.len();
+    let (shape, strides) = (tensor.shape.clone(), tensor.strides.clone());
+    TensorData::strided(Arc::new(bytes), range, dtype, shape, strides, 0).map_err(|error| error.to_string())
 }
 
 /// Returns the program's member and its folder.
