@@ -148,7 +148,11 @@ pub fn compare(
     sink: &mut PartSink<'_>,
 ) -> Result<Summary, CompareError> {
     let (b, c) = rayon::join(|| options.open(baseline), || options.open(candidate));
-    compare_dumps(&b?, &c?, options, progress, sink)
+    let (mut b, mut c) = (b?, c?);
+    if options.request.tokens {
+        [b, c] = tokens::gather(b, c)?;
+    }
+    compare_dumps(&b, &c, options, progress, sink)
 }
 
 /// As [`compare`], for two dumps that are already open.
@@ -386,7 +390,8 @@ fn compare_part(
     }
     let terms = (b.framework != c.framework && !across_kernels)
         .then(|| CommonTerms::of(&mut b, &mut c, &options.mapping, part.baseline.step > 0));
-    if two_tools && !across_kernels {
+    // Tokens pair modules by their path, whatever class a tool gives them.
+    if two_tools && !across_kernels && !options.request.tokens {
         keep_common(&mut b, &mut c);
     }
     keep_reached(&mut b, &mut c);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::native;
-use super::{ReadError, cann, collection, msprobe};
+use super::{ReadError, cann, collection, msprobe, sglang};
 use probe_dump::Dump;
 use probe_files::limits;
 use probe_files::map::FileAccess;
@@ -58,6 +58,9 @@ fn open_folder(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
     }
     if let Some(found) = found {
         return Ok(msprobe::open(path, found, access));
+    }
+    if sglang::recognises(path) {
+        return sglang::open(path, access);
     }
     if collection::folder_holds_tensors(path) {
         return collection::open(path, access);

@@ -10,6 +10,7 @@ mod copied;
 mod detect;
 pub mod msprobe;
 mod native;
+mod sglang;
 pub mod tensor_file;
 mod wire;
 

@@ -24,6 +24,8 @@ pub(super) struct Pass {
     /// False for padding, where a mask tells.
     valid: Option<Vec<bool>>,
     keys: Vec<Option<Key>>,
+    /// Keys of the tokens in front.
+    before: Vec<Option<Key>>,
 }
 
 /// How often each module is called.
@@ -60,16 +62,19 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Finds the ids of the tokens: the whole numbers that the first embedding reads.
+    /// Finds the ids of the tokens: what the model is given by that name, or the whole numbers that the first embedding reads.
     pub(super) fn of(rank: &Rank) -> Result<Self, String> {
-        let embedding = rank.ops.iter().find(|op| embedded(op).is_some()).ok_or(
+        let reads = |of: fn(&Op) -> Option<&TensorRecord>| rank.ops.iter().find(move |op| of(op).is_some());
+        let embedding = reads(embedded).or_else(|| reads(given)).ok_or(
             "holds no module that makes vectors of token ids; record modules with task tensor, the embedding among them",
         )?;
         let stem = embedding.name.stem();
         let calls = Calls::of(rank, stem);
         let mut frame = Self { passes: Vec::new(), calls };
         for op in rank.ops.iter().filter(|op| is_forward(op) && op.name.stem() == stem) {
-            let ids = embedded(op).ok_or_else(|| format!("has no ids of the tokens of {}", op.name))?;
+            let ids = embedded(op)
+                .or_else(|| given(op))
+                .ok_or_else(|| format!("has no ids of the tokens of {}", op.name))?;
             let number = frame.passes.len();
             let of_pass: Vec<&Op> = rank
                 .ops
@@ -106,6 +111,14 @@ impl Frame {
     pub(super) fn tokens(&self) -> impl Iterator<Item = ((usize, usize), Key)> {
         self.passes.iter().enumerate().flat_map(|(number, pass)| {
             pass.keys.iter().enumerate().filter_map(move |(place, key)| Some(((number, place), (*key)?)))
+        })
+    }
+
+    /// Returns pass and place, key, and key of the token in front, of each token in order.
+    pub(super) fn chains(&self) -> impl Iterator<Item = ((usize, usize), Key, Option<Key>)> {
+        self.passes.iter().enumerate().flat_map(|(number, pass)| {
+            let keys = pass.keys.iter().zip(&pass.before).enumerate();
+            keys.filter_map(move |(place, (key, before))| Some(((number, place), (*key)?, *before)))
         })
     }
 
@@ -147,6 +160,7 @@ impl Frame {
                     0 => Some((0, 0)),
                     length => taken(&mut live, length, fits).map(|key| (length, key)),
                 });
+                pass.before[at] = before.map(|(_, key)| key);
                 current = before.map(|(length, key)| (length + 1, extended(key, id)));
                 pass.keys[at] = current.map(|(_, key)| key);
             }
@@ -195,7 +209,14 @@ impl Pass {
             Some(record) => Some(numbers(record)?.into_iter().map(|value| value != 0).collect()),
             None => None,
         };
-        Ok(Self { keys: vec![None; own.len()], ids: own, positions, valid, shape })
+        Ok(Self {
+            keys: vec![None; own.len()],
+            before: vec![None; own.len()],
+            ids: own,
+            positions,
+            valid,
+            shape,
+        })
     }
 
     fn is_padded(&self) -> bool {
@@ -273,6 +294,14 @@ fn whole(rank: &Rank, record: &TensorRecord) -> Result<Vec<u32>, String> {
 
 fn is_forward(op: &Op) -> bool {
     op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward && !op.recomputed
+}
+
+/// Returns the ids that a module is given by name.
+fn given(op: &Op) -> Option<&TensorRecord> {
+    let named = |slot: &&Slot| !slot.side.is_result() && slot.path.ends_with("input_ids");
+    let ids = op.slots.iter().find(named)?.value.tensor()?;
+    (is_forward(op) && ids.dtype.known().is_some_and(DType::is_integer) && matches!(ids.shape.len(), 1 | 2))
+        .then_some(ids)
 }
 
 /// Returns the ids of an op that makes a vector of each.

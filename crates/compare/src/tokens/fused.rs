@@ -27,6 +27,34 @@ pub(super) fn join(views: &mut [View; 2]) {
     }
 }
 
+/// Multiples that vocabularies are padded to.
+const PADDED_TO: [usize; 6] = [64, 128, 256, 512, 1024, 2048];
+
+/// Leaves out of results what one side pads them with: the logits of words that there are none of.
+pub(super) fn unpad(views: &mut [View; 2]) {
+    let width = |op: &Op| {
+        let result = op.slots.iter().find(|slot| &*slot.path == "output.0")?.value.tensor()?;
+        let &[_, width] = &result.shape[..] else { return None };
+        usize::try_from(width).ok()
+    };
+    for at in 0..views[0].ops.len() {
+        let name = views[0].ops[at].name.clone();
+        let Some(other) = views[1].ops.iter().position(|op| op.name == name) else { continue };
+        let (Some(ours), Some(theirs)) = (width(&views[0].ops[at]), width(&views[1].ops[other])) else {
+            continue;
+        };
+        let (less, more) = (ours.min(theirs), ours.max(theirs));
+        if less < more && PADDED_TO.iter().any(|unit| less.next_multiple_of(*unit) == more) {
+            let (side, at) = if ours > theirs { (0, at) } else { (1, other) };
+            let narrowed = views[side].narrow(at, "output.0", less);
+            if narrowed.is_some() {
+                let shorter = if side == 0 { (1, other) } else { (0, at) };
+                views[shorter.0].ops[shorter.1].slots.retain(|slot| slot.side != SlotSide::Parameter);
+            }
+        }
+    }
+}
+
 /// Returns the path in front of a joint projection, and the names of its parts.
 fn parts_of(name: &OpName) -> Option<(&str, &'static [&'static str])> {
     let path = name.module_path()?;

@@ -6,6 +6,8 @@
 
 mod frame;
 mod fused;
+mod requests;
+mod ties;
 mod view;
 
 use std::collections::HashMap;
@@ -13,6 +15,7 @@ use std::collections::HashMap;
 use probe_dump::Rank;
 
 use frame::{Frame, Key};
+pub(super) use requests::gather;
 use view::View;
 
 /// Replaces the ops of both sides by their views as tokens.
@@ -42,11 +45,20 @@ pub(super) fn take(baseline: &mut Rank, candidate: &mut Rank) -> Result<(), Stri
         format!("{} of the {side} in {}", frame.tokens().count(), frame.described())
     };
     let notes = [(&b, "baseline"), (&c, "candidate")].map(of).join(", ");
-    let mut views = [View::of(baseline, &b, b_places), View::of(candidate, &c, c_places)];
-    fused::join(&mut views);
-    let [b_view, c_view] = &mut views;
-    b_view.rename(c_view);
-    fused::reconcile(&mut views);
+    let mut places = [b_places, c_places];
+    let mut views = aligned([baseline, candidate], [&b, &c], &places);
+    if let Some(kept) = ties::untouched(&views, &b, &places[0]) {
+        let before = kept.len();
+        for places in &mut places {
+            let mut kept = kept.iter();
+            places.retain(|_| kept.next().is_some_and(|kept| *kept));
+        }
+        baseline.notes.push(format!(
+            "{} of {before} tokens are not compared: they, or tokens before them, went to other experts where rounding decides",
+            before - places[0].len()
+        ));
+        views = aligned([baseline, candidate], [&b, &c], &places);
+    }
     if views.iter().any(|view| view.ops.is_empty()) {
         return Err(
             "no module at the same path has values with a row for each token on both sides; record modules with task tensor"
@@ -64,6 +76,17 @@ pub(super) fn take(baseline: &mut Rank, candidate: &mut Rank) -> Result<(), Stri
         }
     }
     Ok(())
+}
+
+/// Returns views of both sides that pair: joint projections as one, modules under one name, values of one shape.
+fn aligned(ranks: [&Rank; 2], frames: [&Frame; 2], places: &[Vec<(usize, usize)>; 2]) -> [View; 2] {
+    let mut views = [0, 1].map(|side| View::of(ranks[side], frames[side], places[side].clone()));
+    fused::join(&mut views);
+    let [b_view, c_view] = &mut views;
+    b_view.rename(c_view);
+    fused::unpad(&mut views);
+    fused::reconcile(&mut views);
+    views
 }
 
 /// Returns pass and place of each token that both sides have, in the order of the baseline. Of equal tokens after equal tokens, as in

@@ -26,6 +26,8 @@ struct Part {
     pieces: Vec<Box<str>>,
     /// Elements of a token.
     width: usize,
+    /// Those that are looked at, from the first: padding behind them is not.
+    kept: usize,
 }
 
 /// A value as it is made of parts, side by side.
@@ -63,11 +65,11 @@ impl TensorStore for Tokens {
 impl Made {
     fn load(&self, store: &dyn TensorStore, places: &[(usize, usize)]) -> Result<TensorData, String> {
         let size = self.dtype.size();
-        let row: usize = self.parts.iter().map(|(part, _)| part.width * size).sum();
+        let row: usize = self.parts.iter().map(|(part, _)| part.kept * size).sum();
         let total = row.checked_mul(places.len()).ok_or("is too large")?;
         let (mut bytes, mut before) = (vec![0; total], 0);
         for (part, orders) in &self.parts {
-            let width = part.width * size;
+            let (width, kept) = (part.width * size, part.kept * size);
             for (pass, (key, order)) in part.pieces.iter().zip(orders).enumerate() {
                 let here = || places.iter().enumerate().filter(|(_, place)| place.0 == pass);
                 if here().next().is_none() {
@@ -81,11 +83,11 @@ impl Made {
                 for (at, (_, place)) in here() {
                     let from = order.of(*place) * width;
                     let found =
-                        held.get(from..from + width).ok_or("holds fewer tokens than the index says")?;
-                    bytes[at * row + before..][..width].copy_from_slice(found);
+                        held.get(from..from + kept).ok_or("holds fewer tokens than the index says")?;
+                    bytes[at * row + before..][..kept].copy_from_slice(found);
                 }
             }
-            before += width;
+            before += kept;
         }
         TensorData::contiguous(Arc::new(bytes), 0..total, self.dtype, self.shape.clone())
             .map_err(|error| error.to_string())
@@ -187,7 +189,7 @@ impl View {
 
     /// Returns the value at `path` of all calls.
     fn value(&mut self, path: &str, calls: &[&Op], frame: &Frame) -> Option<Value> {
-        let mut part = Part { pieces: Vec::new(), width: 0 };
+        let mut part = Part { pieces: Vec::new(), width: 0, kept: 0 };
         let (mut orders, mut rest) = (Vec::new(), None);
         let of = |op: &&Op| op.slots.iter().find(|slot| &*slot.path == path)?.value.tensor().cloned();
         let records: Vec<TensorRecord> = calls.iter().map(of).collect::<Option<_>>()?;
@@ -201,6 +203,7 @@ impl View {
         }
         let rest: Vec<usize> = rest?.iter().map(|size| usize::try_from(*size).ok()).collect::<Option<_>>()?;
         part.width = rest.iter().product();
+        part.kept = part.width;
         let dtype = records[0].dtype.known()?;
         let shape = std::iter::once(self.places.len()).chain(rest).collect();
         self.record(&records[0], Made { parts: vec![(part, orders)], dtype, shape })
@@ -272,6 +275,36 @@ impl View {
             at - 1 == first || !places.contains(&(at - 1))
         });
         Some(())
+    }
+
+    /// Leaves out of a result what is behind the first `kept` elements of each token, and the op's parameters.
+    pub(super) fn narrow(&mut self, at: usize, path: &str, kept: usize) -> Option<()> {
+        let is_it = |slot: &&mut Slot| &*slot.path == path;
+        let record = self.ops.get_mut(at)?.slots.iter_mut().find(is_it)?.value.tensor()?.clone();
+        let mut made = self.made.get(record.data.as_deref()?)?.clone();
+        let [(part, _)] = &mut made.parts[..] else { return None };
+        part.kept = kept;
+        *made.shape.last_mut()? = kept;
+        let value = self.record(&record, made)?;
+        let op = self.ops.get_mut(at)?;
+        op.slots.retain(|slot| slot.side != SlotSide::Parameter);
+        op.slots.iter_mut().find(is_it)?.value = value;
+        Some(())
+    }
+
+    /// Returns the elements of each token of a value with one dimension more, and their type.
+    pub(super) fn rows(&self, op: &Op, path: &str) -> Option<(Vec<Vec<f64>>, DType)> {
+        let record = op.slots.iter().find(|slot| &*slot.path == path)?.value.tensor()?;
+        let made = self.made.get(record.data.as_deref()?)?;
+        let [tokens, width] = made.shape[..] else { return None };
+        let data = made.load(&*self.store, &self.places).ok()?;
+        if !made.dtype.is_float() || tokens == 0 || width == 0 {
+            return None;
+        }
+        let bytes = data.view().to_bytes();
+        let rows =
+            bytes.chunks(width * made.dtype.size()).map(|row| measure::numbers(made.dtype, row)).collect();
+        Some((rows, made.dtype))
     }
 
     /// Gives ops of `other` the names that the modules at the same paths have here: an engine has classes of its own.

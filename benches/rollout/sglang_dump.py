@@ -1,0 +1,125 @@
+"""Records an engine with SGLang's own dumper and a trainer with probe: sglang_dump.py SGLANG FOLDER [FAULT].
+
+SGLANG is an unpacked wheel of sglang (0.5.23 was used). Its dumper runs without a GPU; what it imports of the server is stubbed, and the model that it hooks is the
+small engine of this folder. FAULT is one of activations.py.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import sys
+import types
+from dataclasses import dataclass
+from pathlib import Path
+
+import probe
+import torch
+from activations import forced, plant
+from engine import Engine, Request, Sampler
+from models import Batch, Config, Language, engine_of
+from torch import Tensor
+from trainer import scores
+
+
+@dataclass
+class ForwardBatch:
+    """What a server passes to its model beside the tokens."""
+
+    input_ids: Tensor
+    seq_lens: Tensor
+    positions: Tensor
+    req_pool_indices: Tensor
+    rids: list[str] | None
+    batch: Batch
+
+
+class Unused:
+    """Stands for a class of the server that is not met here."""
+
+
+def dumper_of(folder: Path) -> types.ModuleType:
+    """The dumper of the wheel, which is imported alone."""
+    stubs = {
+        "sglang.srt.distributed": (),
+        "sglang.srt.layers.dp_attention": ("get_moe_cp_size", "is_dp_attention_enabled"),
+        "sglang.srt.layers.logits_processor": ("LogitsProcessorOutput",),
+        "sglang.srt.layers.layer_boundary.output": ("UnreducedOutput",),
+        "sglang.srt.layers.layer_boundary.residual.stream": ("OwedOutput",),
+        "sglang.srt.managers.io_struct": ("sock_recv", "sock_send", "wrap_as_pickle"),
+        "sglang.srt.model_executor.forward_batch_info": ("PPProxyTensors",),
+        "sglang.srt.runtime_context": ("get_parallel", "get_server_args", "get_serving"),
+        "sglang.srt.utils": ("get_device",),
+        "zmq": (),
+    }
+    for name, members in stubs.items():
+        for parent in [name[: at if at > 0 else None] for at in [*(i for i, c in enumerate(name) if c == "."), -1]]:
+            sys.modules.setdefault(parent, types.ModuleType(parent))
+        for member in members:
+            setattr(sys.modules[name], member, Unused if member[0].isupper() else (lambda *_: None))
+    sys.modules["sglang.srt.model_executor.forward_batch_info"].ForwardBatch = ForwardBatch
+    for parent, child in (("sglang.srt", "distributed"), ("sglang.srt.layers", "dp_attention")):
+        setattr(sys.modules[parent], child, sys.modules[f"{parent}.{child}"])
+    spec = importlib.util.spec_from_file_location("sglang.srt.debug_utils.dumper", folder / "sglang/srt/debug_utils/dumper.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class Served(torch.nn.Module):
+    """The engine's model as a server calls it. The head's table is padded to a multiple of 64, as servers do."""
+
+    def __init__(self, inner: Language) -> None:
+        super().__init__()
+        self.model, self.lm_head, self.cap = inner.model, inner.lm_head, inner.config.cap
+        words, width = self.lm_head.weight.shape
+        padded = torch.nn.Linear(width, -(-words // 64) * 64, bias=False)
+        padded.weight.data = torch.cat([self.lm_head.weight.data, torch.zeros(padded.out_features - words, width)]).to(self.lm_head.weight.dtype)
+        self.lm_head, self.words = padded, words
+
+    def forward(self, input_ids: Tensor, positions: Tensor, forward_batch: ForwardBatch) -> Tensor:
+        return self.lm_head(self.model(input_ids, forward_batch.batch)).float()
+
+
+def main(wheel: Path, folder: Path, fault: str) -> None:
+    torch.manual_seed(3)
+    chance = random.Random(3)
+    config = Config(layers=1, width=32, heads=2, groups=1, inner=48)
+    trainer = Language(config).eval()
+    engine = engine_of(trainer, torch.float32)
+    requests = [Request([chance.randrange(4, 260) for _ in range(length)], 3) for length in (7, 5)]
+    Engine(engine_of(trainer, torch.float32), 4096).generate(requests, Sampler(), 1)
+    longest = max(len(r.prompt) + len(r.output) for r in requests)
+    with probe.capture(str(folder / "trainer"), model=trainer, steps=[0], level="module", task="tensor", stacks=False, overwrite=True):
+        scores(trainer, requests, left=[longest - len(r.prompt) - len(r.output) for r in requests])
+    if fault:
+        plant(engine, fault, 0)
+    again = [Request(r.prompt, r.most) for r in requests]
+    os.environ |= {"DUMPER_ENABLE": "1", "DUMPER_DIR": str(folder), "DUMPER_EXP_NAME": fault or "sound", "DUMPER_NON_INTRUSIVE_MODE": "all", "DUMPER_ENABLE_OUTPUT_CONSOLE": "0"}
+    dumper = dumper_of(wheel).dumper
+    served = Served(engine)
+    dumper.register_non_intrusive_dumper(served)
+
+    class Model:
+        """Calls the served model and ends a step of the dumper behind each pass."""
+
+        config = engine.config
+        model = engine.model
+
+        @staticmethod
+        def parameters() -> object:
+            return engine.parameters()
+
+        def __call__(self, ids: Tensor, batch: Batch) -> Tensor:
+            places = torch.arange(len(ids))
+            out = served(ids, batch.positions, ForwardBatch(ids, torch.ones_like(ids), batch.positions, places, [f"r{at}" for at in places.tolist()], batch))
+            dumper.step()
+            return out[:, : served.words]
+
+    forced(Engine(Model(), 4096), again, requests)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "")
