@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::rollout;
 use super::{COUNTERS, ReadScalars, STEP_NAMES, ScalarFormat, number, step, whole};
 use probe_files::limits;
 use probe_read::msprobe::with_quoted_numbers;
@@ -13,6 +14,7 @@ pub(super) fn kind(bytes: &[u8]) -> ScalarFormat {
         Ok(Value::Object(keys)) if keys.values().any(|value| value.get("values").is_some()) => {
             ScalarFormat::Megatron
         }
+        Ok(document) if rollout::is_one(&document) => ScalarFormat::Rollout,
         _ => ScalarFormat::JsonLines,
     }
 }

@@ -1,11 +1,12 @@
 //! Scalars by step from files of other tools: golden values of Megatron-LM, loss texts of torchtitan, event files of `TensorBoard`, CSV,
-//! JSON Lines, `trainer_state.json`.
+//! JSON Lines, `trainer_state.json`, `rollout.json` of `probe rollout`.
 //!
 //! Nothing is invented: a value missing from a file stays missing, and NaN and infinities are preserved.
 
 mod json;
 mod loss_text;
 mod megatron;
+mod rollout;
 mod table;
 mod tensorboard;
 mod trainer_state;
@@ -44,12 +45,21 @@ pub enum ScalarFormat {
     JsonLines,
     /// `trainer_state.json` of Hugging Face's trainer.
     TrainerState,
+    /// `rollout.json` of `probe rollout`.
+    Rollout,
 }
 
 impl ScalarFormat {
     /// Every format.
-    pub const ALL: [Self; 6] =
-        [Self::Megatron, Self::LossText, Self::TensorBoard, Self::Csv, Self::JsonLines, Self::TrainerState];
+    pub const ALL: [Self; 7] = [
+        Self::Megatron,
+        Self::LossText,
+        Self::TensorBoard,
+        Self::Csv,
+        Self::JsonLines,
+        Self::TrainerState,
+        Self::Rollout,
+    ];
 
     /// Returns the word used on the command line.
     pub const fn name(self) -> &'static str {
@@ -60,6 +70,7 @@ impl ScalarFormat {
             Self::Csv => "csv",
             Self::JsonLines => "jsonl",
             Self::TrainerState => "trainer-state",
+            Self::Rollout => "rollout",
         }
     }
 
@@ -72,6 +83,7 @@ impl ScalarFormat {
             Self::Csv => "table",
             Self::JsonLines => "JSON Lines",
             Self::TrainerState => "trainer_state.json",
+            Self::Rollout => "rollout.json",
         }
     }
 }
@@ -173,6 +185,7 @@ fn read(path: &Path, bytes: &[u8], format: ScalarFormat) -> Result<ReadScalars, 
         ScalarFormat::Csv => table::scalars(text),
         ScalarFormat::JsonLines => json::lines(text),
         ScalarFormat::TrainerState => trainer_state::scalars(text),
+        ScalarFormat::Rollout => rollout::scalars(text),
         ScalarFormat::TensorBoard => Ok(ReadScalars::default()),
     };
     found.map_err(|message| ReadError::format(path, message))
@@ -225,7 +238,7 @@ fn detect(path: &Path, bytes: &[u8]) -> Result<ScalarFormat, ReadError> {
         Some(_) => Err(ReadError::format(
             path,
             "not a file of scalars: expected golden values of Megatron-LM, lines of step and loss, TensorBoard events, a table with a header, \
-             JSON Lines or trainer_state.json; name the format with --from",
+             JSON Lines, trainer_state.json or rollout.json; name the format with --from",
         )),
     }
 }
