@@ -213,6 +213,103 @@ fn a_trainer_that_does_not_repeat_itself_is_named() {
     }
 }
 
+/// Rows as a plain table has them in JSON Lines, with experts of both sides: those of the trainer are `moved`.
+fn with_experts(moved: impl Fn(u32) -> u32) -> String {
+    let mut out = String::new();
+    for sample in 0..6_u32 {
+        for t in 0..40_u32 {
+            let own = (7 * sample + 3 * t) % 8;
+            let value = -0.1 - 0.05 * f64::from(t % 7);
+            out += &format!(
+                "{}\n",
+                json!({"sample": sample, "position": t, "token_id": 10 + t, "rollout_logprob": value, "trainer_logprob": value + 1e-4,
+                    "rollout_routed_experts": [[own, 8], [own, 9]], "trainer_routed_experts": [[own, 8], [moved(own), 9]],
+                    "trainer_router_margins": [0.2, 0.3]})
+            );
+        }
+    }
+    out
+}
+
+#[test]
+fn experts_of_a_plain_table_are_compared_and_written() {
+    let place = Samples::new();
+    let sound = place.write("sound.jsonl", &with_experts(|expert| expert));
+    let (code, report) = compared(&[&sound]);
+    assert_eq!(code, 0, "{report:#}");
+    let wrong = place.write("wrong.jsonl", &with_experts(|expert| expert ^ 1));
+    let out = place.folder.path().join("out");
+    let (code, said, _) = probe(&["rollout", &wrong.display().to_string(), "-o", &out.display().to_string()]);
+    assert_eq!(code, 1, "{said}");
+    // The table holds the experts.
+    for file in [wrong, out.join("tokens.parquet")] {
+        let (code, report) = compared(&[&file]);
+        assert_eq!((code, causes(&report)), (1, vec!["routing"]));
+        let evidence = report["steps"][0]["findings"][0]["evidence"].as_str().unwrap();
+        assert!(evidence.contains("router 1 (from 0)") && evidence.contains("0 is 1"), "{evidence}");
+    }
+    let other = with_experts(|expert| expert).replacen("[[", "[[99999,1],[", 1);
+    let (code, _, error) =
+        probe(&["rollout", &place.write("other.jsonl", &other).display().to_string(), "--format", "json"]);
+    assert!(code == 2 && error.contains("line 1: 99999 is not an expert"), "{error}");
+}
+
+#[test]
+fn dumps_of_sglang_are_compared_with_a_trainer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (trainer, engine) = (data("sglang/trainer"), data("sglang/engine"));
+    let asked = |engine: &Path, out: &str| {
+        let out = folder.path().join(out);
+        let words = [
+            "compare",
+            "-b",
+            &trainer.display().to_string(),
+            "-c",
+            &engine.display().to_string(),
+            "--tokens",
+        ];
+        let more = ["-o", &out.display().to_string(), "--format", "json", "-q"];
+        let (code, said, error) = probe(&[&words[..], &more].concat());
+        let report = fs::read_to_string(out.join("report.json")).unwrap_or_else(|_| panic!("{said}{error}"));
+        (code, serde_json::from_str::<Value>(&report).unwrap())
+    };
+    let (code, report) = asked(&engine, "sound");
+    assert_eq!((code, &report["first_divergence"]), (0, &Value::Null), "{report:#}");
+    let notes = report["notes"].to_string();
+    assert!(notes.contains("16 tokens are compared"), "{notes}");
+    // The padded head is compared by the words.
+    assert!(
+        fs::read_dir(&engine).unwrap().any(|file| file
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .contains("lm_head"))
+    );
+    let wrong = folder.path().join("engine");
+    fs::create_dir(&wrong).unwrap();
+    let files: Vec<String> =
+        fs::read_dir(&engine).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    let named = |step: &str, name: &str| {
+        let is = |file: &&String| {
+            file.starts_with(step) && file.contains(&format!("name=non_intrusive__{name}__"))
+        };
+        files.iter().find(is).unwrap_or_else(|| panic!("{step} {name}"))
+    };
+    for file in &files {
+        let step = file.split("___").next().unwrap();
+        // The results of the last projection are those of another.
+        let from = if file.contains("mlp.down_proj.output__") {
+            named(&format!("{step}___"), "model.layers.0.self_attn.o_proj.output")
+        } else {
+            file
+        };
+        fs::copy(engine.join(from), wrong.join(file)).unwrap();
+    }
+    let (code, report) = asked(&wrong, "wrong");
+    let op = report["first_divergence"]["op"].as_str().unwrap_or("none");
+    assert!(code == 1 && op.contains("layers.0.mlp.down_proj"), "{op}");
+}
+
 #[test]
 fn reports_hold_every_sample_and_token_and_come_back() {
     let place = Samples::new();
@@ -234,8 +331,11 @@ fn reports_hold_every_sample_and_token_and_come_back() {
     let (_, first) = compared(&[&data("bf16_rows_swapped.jsonl")]);
     assert_eq!(again["steps"][0]["all"], first["steps"][0]["all"]);
     let scalars = out.join("scalars.jsonl").display().to_string();
-    let (code, said, error) = probe(&["gate", "-b", &scalars, "-c", &scalars, "-o", "-", "-q"]);
-    assert_eq!(code, 0, "{said}{error}");
+    let json = out.join("rollout.json").display().to_string();
+    for candidate in [&scalars, &json] {
+        let (code, said, error) = probe(&["gate", "-b", &scalars, "-c", candidate, "-o", "-", "-q"]);
+        assert_eq!(code, 0, "{candidate}: {said}{error}");
+    }
 }
 
 #[test]

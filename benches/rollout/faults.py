@@ -6,6 +6,7 @@ import copy
 import random
 from dataclasses import dataclass
 
+import probe
 import torch
 from engine import END, Request, Sampler
 from models import Language, other
@@ -29,14 +30,22 @@ EXPECTED = {
     "rows": ("rows",),
     "stale": ("weights",),
     "unsynced-layer": ("weights",),
-    "int8": ("weights",),
+    "quantised-twice": ("weights",),
+    "fp8-engine": ("quantized",),
+    "int8-engine": ("quantized",),
+    "int4-engine": ("quantized",),
     "dropout": ("weights",),
     "narrow-softmax": ("precision",),
     "rope-base": ("position",),
     "position-gap": ("padding",),
     "cap": ("soft-cap",),
     "penalty": ("penalty",),
-    "routing": ("weights",),
+    "routing": ("routing",),
+    "routing-layer": ("routing",),
+    "expert-numbers": ("routing",),
+    "sound-experts": (),
+    "stale-experts": ("weights",),
+    "routing+shift": ("shift", "routing"),
     "shift+temperature": ("shift", "temperature"),
     "rows+top-p": ("rows", "truncation"),
     "mask+stale": ("mask", "weights"),
@@ -45,9 +54,18 @@ EXPECTED = {
     "shift+position-gap": ("shift", "padding"),
 }
 # Only these models have the thing that is wrong.
-ONLY = {"cap": ("capped",), "routing": ("moe",)}
+EXPERTS = ("routing", "routing-layer", "expert-numbers", "sound-experts", "stale-experts", "routing+shift")
+ONLY = {"cap": ("capped",)} | {fault: ("moe", "moe-top-1", "moe-many") for fault in EXPERTS}
+# How a pass of the trainer is quantised as the engine was.
+NUMBERS = {
+    "fp8-engine": {"weights": "fp8", "activations": "fp8", "per_tensor": True},
+    "int8-engine": {"weights": "int8"},
+    "int4-engine": {"weights": "int4", "group": 32, "offset": True},
+}
+# Pairs that a quantised pass of the trainer is recorded for, though the engine is not quantised.
+DOUBTED = ("sound", "stale", "unsynced-layer", "dropout", "rope-base", "position-gap")
 # The engine samples so.
-SAMPLED = {"position-gap": "grouped", "sound-left-padded": "grouped", "sound-shifted-positions": "grouped", "temperature": "cool", "raw": "cool", "top-p": "top-p", "sound-temperature": "cool", "sound-top-p": "top-p", "penalty": "penalty"}
+SAMPLED = {"position-gap": "grouped", "sound-left-padded": "grouped", "sound-shifted-positions": "grouped", "temperature": "cool", "raw": "cool", "top-p": "top-p", "sound-temperature": "cool", "sound-top-p": "top-p", "penalty": "penalty"} | {fault: fault for fault in NUMBERS}
 
 
 # Tokens of the longest prompts, which a third of the grouped rows have.
@@ -62,6 +80,10 @@ class Pair:
     rollout: list[Tensor]
     trainer: list[Tensor]
     masks: list[Tensor]
+    routes: list[tuple[Tensor, Tensor]]
+    """The trainer's experts and margins of each row, where the model has experts."""
+    second: list[Tensor] | None = None
+    """Values of a pass of the trainer with quantised weights."""
 
     def expected(self, fault: str) -> list[str]:
         """The causes to be named. Where no row ends, no end token is lost."""
@@ -81,7 +103,7 @@ class Faults:
 
     def model(self, name: str) -> Language:
         """The trainer's model with a fault of the model."""
-        if name == "stale":
+        if name in ("stale", "stale-experts"):
             return other(self.newer, self.dtype)
         if name == "rope-base":
             return other(self.trainer, self.dtype, base=self.base)
@@ -91,16 +113,22 @@ class Faults:
         if name == "unsynced-layer":
             layer = self.chance.randrange(len(model.model.layers))
             model.model.layers[layer].load_state_dict(self.newer.model.layers[layer].state_dict())
-        elif name == "int8":
+        elif name == "quantised-twice":
             for weight in model.parameters():
                 if weight.dim() > 1:
                     scale = weight.data.abs().amax(-1, keepdim=True) / 31
                     weight.data = (weight.data / scale).round() * scale
         elif name == "dropout":
             model.model.dropout = 0.1
-        elif name == "routing":
-            for layer in model.model.layers:
-                layer.mlp.gate.weight.data = layer.mlp.gate.weight.data.roll(1, 0)
+        elif name in ("routing", "routing-layer", "expert-numbers"):
+            layers = list(model.model.layers)
+            for layer in layers if name == "routing" else [self.chance.choice(layers)]:
+                gate = layer.mlp.gate.weight
+                if name == "expert-numbers":
+                    a, b = self.chance.sample(range(len(gate)), 2)
+                    gate.data[[a, b]] = gate.data[[b, a]].clone()
+                else:
+                    gate.data = gate.data.roll(1, 0)
         return model
 
     def pair(self, fault: str, rolled: dict[str, list[Request]], count: int) -> Pair:
@@ -114,13 +142,21 @@ class Faults:
         if {"position-gap", "sound-left-padded", "sound-shifted-positions"} & set(parts):
             left = [LONGEST - len(request.prompt) for request in requests]
             how = {"left": left, "gap": int("position-gap" in parts), "shift": 3 * int("sound-shifted-positions" in parts)}
-        name = next((part for part in parts if part in ("stale", "rope-base", "cap", "unsynced-layer", "int8", "dropout", "routing")), "")
+        name = next((part for part in parts if part in ("stale", "rope-base", "cap", "unsynced-layer", "quantised-twice", "dropout", *EXPERTS)), "")
         micro = 3 if fault == "sound-micro-batch" else 32
-        trainer = scores(self.model(name) if name else self.same, requests, sampler, micro=micro, narrow="narrow-softmax" in parts, **how)
+        routes: list[tuple[Tensor, Tensor]] = []
+        if self.trainer.config.experts:
+            how["routes"] = routes
+        model = self.model(name) if name else self.same
+        trainer = scores(model, requests, sampler, micro=micro, narrow="narrow-softmax" in parts, **how)
+        second = None
+        if fault in NUMBERS or fault in DOUBTED:
+            with probe.rollout.quantized(model, **NUMBERS.get(fault, {"weights": self.chance.choice(("fp8", "int8", "int4"))})):
+                second = scores(model, requests, sampler, micro=micro, **{key: value for key, value in how.items() if key != "routes"})
         raw = fault == "raw"
         rollout = [torch.tensor(request.raw if raw else request.values) for request in requests]
         masks = [torch.ones(len(request.output)) for request in requests]
-        pair = Pair(requests, rollout, trainer, masks)
+        pair = Pair(requests, rollout, trainer, masks, routes, second)
         for part in parts:
             getattr(self, "_" + part.replace("-", "_"), lambda pair: None)(pair)
         return pair

@@ -36,6 +36,8 @@ MODELS = {
     "tied": Config(layers=4, width=64, groups=4, inner=128, norm="layer", gated=False, tied=True),
     "capped": Config(layers=2, width=128, heads=4, groups=1, inner=256, cap=15.0),
     "moe": Config(layers=3, width=64, inner=96, experts=8),
+    "moe-top-1": Config(layers=3, width=64, inner=96, experts=4, chosen=1),
+    "moe-many": Config(layers=4, width=64, inner=32, experts=16, chosen=4),
 }
 
 
@@ -65,22 +67,29 @@ def turned(x: Tensor, positions: Tensor, base: float) -> Tensor:
     return torch.cat([a * cos - b * sin, b * cos + a * sin], -1)
 
 
+class Router(nn.Linear):
+    """Scores of experts, in float32 unless `wide` is false."""
+
+    wide = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x.float(), self.weight.float()) if self.wide else super().forward(x)
+
+
 class Experts(nn.Module):
     """Mixture of experts; `routed` keeps the choices of the last call, `margins` how close the last chosen and the first left were."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.gate = nn.Linear(config.width, config.experts, bias=False)
+        self.gate = Router(config.width, config.experts, bias=False)
         self.up = nn.Parameter(torch.randn(config.experts, config.width, config.inner) * config.width**-0.5)
         self.down = nn.Parameter(torch.randn(config.experts, config.inner, config.width) * config.inner**-0.5)
         self.chosen = config.chosen
-        self.wide_gate = True
         self.routed = self.margins = torch.empty(0)
 
     def forward(self, x: Tensor) -> Tensor:
         flat = x.reshape(-1, x.shape[-1])
-        scores = F.linear(flat.float(), self.gate.weight.float()) if self.wide_gate else self.gate(flat)
-        weights, routed = scores.float().softmax(-1).topk(self.chosen + 1, -1)
+        weights, routed = self.gate(flat).float().softmax(-1).topk(self.chosen + 1, -1)
         self.margins = (weights[:, self.chosen - 1] - weights[:, self.chosen]).detach().reshape(x.shape[:-1])
         weights, routed = weights[:, : self.chosen], routed[:, : self.chosen]
         self.routed = routed.reshape(*x.shape[:-1], self.chosen)
@@ -262,6 +271,56 @@ def engine_of(trainer: Language, dtype: torch.dtype) -> Language:
             weights[mlp + "gate_up_proj.weight"] = torch.cat([weights.pop(f"{mlp}{name}_proj.weight") for name in ("gate", "up")])
     engine.load_state_dict(weights)
     return engine.to(dtype).eval()
+
+
+def clipped(rows: Tensor, largest: float, least: float) -> Tensor:
+    """Rows on a grid of whole numbers from `least` to `largest`, with the scale that fits each best, as converters choose it."""
+    best, error = rows, torch.full(rows.shape[:-1], torch.inf)
+    for share in (1.0, 0.95, 0.9, 0.85):
+        scale = rows.abs().amax(-1, keepdim=True).clamp_min(1e-12) * share / largest
+        near = (rows / scale).round().clamp(least, largest) * scale
+        off = (near - rows).pow(2).sum(-1)
+        best, error = torch.where((off < error)[..., None], near, best), torch.minimum(off, error)
+    return best
+
+
+def offset(rows: Tensor, steps: int) -> Tensor:
+    """Rows on a grid with a zero point of its own."""
+    low, high = rows.amin(-1, keepdim=True), rows.amax(-1, keepdim=True)
+    scale = (high - low).clamp_min(1e-12) / steps
+    return ((rows - low) / scale).round() * scale + low
+
+
+class Narrow(nn.Module):
+    """A linear layer of an engine whose inputs are fp8 numbers, with a scale for each token."""
+
+    def __init__(self, inner: nn.Linear) -> None:
+        super().__init__()
+        self.weight, self.inner = inner.weight, inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = x.float().abs().amax(-1, keepdim=True).clamp_min(1e-12) / 448
+        return self.inner(((x / scale).to(torch.float8_e4m3fn).float() * scale).to(x.dtype))
+
+
+def quantised(engine: Language, kind: str) -> Language:
+    """The engine with linear layers as servers quantise them: not the head, not the router, not the experts' tables."""
+    for layer in engine.model.layers:
+        for part in (layer.self_attn, layer.mlp):
+            for name, child in list(part.named_children()):
+                if not isinstance(child, nn.Linear) or isinstance(child, Router):
+                    continue
+                wide = child.weight.data.float()
+                if kind == "int8":
+                    wide = clipped(wide, 127, -127)
+                elif kind == "int4":
+                    wide = offset(wide.unflatten(-1, (-1, 32)), 15).reshape(wide.shape)
+                else:
+                    scale = wide.abs().max() / 448
+                    wide = (wide / scale).to(torch.float8_e4m3fn).float() * scale
+                    setattr(part, name, Narrow(child))
+                child.weight.data = wide.to(child.weight.dtype)
+    return engine
 
 
 def other(trainer: Language, dtype: torch.dtype | None = None, **changes: object) -> Language:

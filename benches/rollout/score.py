@@ -14,7 +14,7 @@ from faults import EXPECTED
 # What may be answered as well: the class is right, the name is not.
 CLASS = {"position": ("weights",), "padding": ("weights", "position")}
 # Diffuse causes hide in what rounding explains.
-HIDDEN = ("weights", "precision", "position", "padding", "penalty", "soft-cap")
+HIDDEN = ("weights", "quantized", "precision", "position", "padding", "penalty", "soft-cap")
 BOUND = {"float32": 1e-4, "bfloat16": 0.03}
 
 
@@ -38,7 +38,9 @@ def main(folder: Path, half: str) -> None:
     counts: dict[str, Counter[str]] = {}
     for place in sorted((folder / half).glob("*/*.json")):
         dtype, model = place.parts[-2], place.stem
-        done = subprocess.run([program, "rollout", place.with_suffix(""), "--dtype", dtype, "--format", "json"], capture_output=True, text=True)
+        second = place.with_name(f"{place.stem}-quantized")
+        passes = ["--quantized", second] if second.exists() else []
+        done = subprocess.run([program, "rollout", place.with_suffix(""), *passes, "--dtype", dtype, "--format", "json"], capture_output=True, text=True)
         if done.returncode not in (0, 1):
             sys.exit(done.stderr)
         steps = {step["step"]: step for step in json.loads(done.stdout)["steps"]}

@@ -64,8 +64,9 @@ def scores(
     gap: int = 0,
     shift: int = 0,
     narrow: bool = False,
+    routes: list[tuple[Tensor, Tensor]] | None = None,
 ) -> list[Tensor]:
-    """Log-probability of each token of the responses.
+    """Log-probability of each token of the responses. Experts and margins of all tokens are added to `routes`.
 
     `shift` moves all positions of padded rows, `gap` those of their responses; with `narrow`, the softmax is taken in bfloat16.
     """
@@ -79,6 +80,10 @@ def scores(
                 positions[row] += shift
                 positions[row, by + len(request.prompt) :] += gap
         logits = logits_of(model, ids, mask, positions)
+        if routes is not None:
+            mlps = [layer.mlp for layer in model.model.layers]
+            routed, margins = torch.stack([mlp.routed for mlp in mlps], 2), torch.stack([mlp.margins for mlp in mlps], 2)
+            routes.extend((routed[row, by:][: len(r.prompt) + len(r.output)], margins[row, by:][: len(r.prompt) + len(r.output)]) for row, (r, by) in enumerate(zip(part, begin)))
         for row, (request, by) in enumerate(zip(part, begin)):
             first = by + len(request.prompt)
             own = logits[row, first - 1 : first - 1 + len(request.output)]

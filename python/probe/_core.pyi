@@ -96,9 +96,12 @@ def write_tokens(
     rollout: bytes,
     trainer: bytes,
     mask: bytes,
+    rollout_experts: tuple[int, int, bytes, bytes] | None = None,
+    trainer_experts: tuple[int, int, bytes, bytes] | None = None,
 ) -> None:
     """Writes a table of tokens. Of each sample: name, number of tokens, padding, version of the weights. Columns hold a value a token: 32-bit
-    positions and ids, 32-bit floats, a byte a mask; a column that is empty was not recorded. Raises ValueError for columns of other lengths
+    positions and ids, 32-bit floats, a byte a mask; a column that is empty was not recorded. Experts are layers, experts of each,
+    16-bit experts of all tokens, and 32-bit margins by layer or nothing. Raises ValueError for columns of other lengths
     and OSError if the file cannot be written."""
 
 def hash_bytes(data: bytes) -> str:

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from probe import _core
+from probe.quantized import quantized
 from probe.ranks import current_rank
 
-__all__ = ["record"]
+__all__ = ["quantized", "record"]
 
 
 def record(
@@ -31,6 +32,10 @@ def record(
     attention_mask: Any = None,
     samples: Iterable[Any] | None = None,
     versions: Iterable[int] | None = None,
+    rollout_experts: Any = None,
+    trainer_experts: Any = None,
+    rollout_margins: Any = None,
+    trainer_margins: Any = None,
     rank: int | None = None,
 ) -> str:
     """Writes the tokens of one batch to `folder/step{step}-rank{rank}.parquet` and returns that path.
@@ -39,6 +44,9 @@ def record(
     or lists of rows; rows of lists may have different lengths. One of `rollout` and `trainer` may be left out, and recorded in another
     folder. `attention_mask` is that of the whole batch `[rows, prompt + length]`: it tells the padding, and where responses begin. `samples`
     names the rows; both sides of a pair need the same names, or tokens. `versions` are those of the weights that each row was sampled with.
+
+    `rollout_experts` and `trainer_experts` `[rows, length, layers, chosen]` are the experts that each token went to, the likeliest of a layer first, and the
+    margins `[rows, length, layers]` by how much the router's probability of the last chosen expert exceeds that of the first left out.
 
     Raises ValueError for shapes that do not fit, and OSError if the file cannot be written.
     """
@@ -64,8 +72,28 @@ def record(
         kept.append((places, start))
     path = os.path.join(os.fspath(folder), f"step{step}-rank{rank}.parquet")
     os.makedirs(folder, exist_ok=True)
-    _core.write_tokens(path, step, described, *_columns(columns, kept))
+    routes = [
+        _routes(experts, margins, lengths, [places for places, _ in kept])
+        for experts, margins in ((rollout_experts, rollout_margins), (trainer_experts, trainer_margins))
+    ]
+    _core.write_tokens(path, step, described, *_columns(columns, kept), *routes)
     return path
+
+
+def _routes(experts: Any, margins: Any, lengths: list[int], kept: list[list[int]]) -> tuple[int, int, bytes, bytes] | None:
+    """Layers, experts of each, and experts and margins of the tokens that are kept."""
+    if experts is None:
+        return None
+    rows = _rows(experts)
+    if [len(row) for row in rows] != lengths:
+        raise ValueError("experts have rows of other lengths than the log-probabilities")
+    tokens = [row[at] for row, places in zip(rows, kept) for at in places]
+    layers, chosen = (len(tokens[0]), len(tokens[0][0])) if tokens else (1, 1)
+    flat = array.array("H", (int(expert) for token in tokens for layer in token for expert in layer)).tobytes()
+    sure = array.array("f")
+    if margins is not None:
+        sure.extend(float(margin) for row, places in zip(_rows(margins), kept) for at in places for margin in row[at])
+    return layers, chosen, flat, sure.tobytes()
 
 
 def _extent(attention: Sequence[Any] | None, length: int) -> tuple[list[bool], int, int | None]:

@@ -62,6 +62,39 @@ def test_two_programs_write_two_folders(tmp_path: Path, batch: dict[str, torch.T
     assert (code, report["joined"], report["tokens"]) == (0, "samples were joined by name", (ROWS - 1) * LENGTH + 9)
 
 
+def test_experts_of_both_sides(tmp_path: Path, batch: dict[str, torch.Tensor]) -> None:
+    random = torch.Generator().manual_seed(1)
+    experts = torch.rand(ROWS, LENGTH, 2, 8, generator=random).topk(2, -1).indices
+    margins = torch.rand(ROWS, LENGTH, 2, generator=random)
+    code, report = compared(probe.rollout.record(tmp_path, step=0, rollout_experts=experts, trainer_experts=experts, trainer_margins=margins, **batch))
+    assert code == 0 and any("0.00 % of the choices of experts differ" in note for note in report["steps"][0]["notes"]), report
+    other = torch.cat([experts[:, :, :1], (experts[:, :, 1:] + 1) % 8], 2)
+    code, report = compared(probe.rollout.record(tmp_path / "other", step=0, rollout_experts=experts, trainer_experts=other, **batch))
+    assert (code, [cause["cause"] for cause in report["causes"]]) == (1, ["routing"])
+    with pytest.raises(ValueError, match="experts have rows of other lengths"):
+        probe.rollout.record(tmp_path, step=1, rollout_experts=experts[:, 1:], **batch)
+
+
+@pytest.mark.parametrize(("weights", "activations", "group"), [("fp8", "fp8", 0), ("int8", None, 0), ("int4", None, 4)])
+def test_a_model_is_quantised_inside_of_the_block_alone(weights: str, activations: str | None, group: int) -> None:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 8))
+    inputs = torch.randn(5, 8)
+    before, kept = model(inputs), model[0].weight.data.clone()
+    with probe.rollout.quantized(model, weights, activations, group=group):
+        inside = model(inputs)
+        levels = model[0].weight.data.unflatten(-1, (-1, group or 8))
+        if weights != "fp8":
+            steps = levels / (levels.abs().amax(-1, keepdim=True) / {"int8": 127, "int4": 7}[weights])
+            assert torch.allclose(steps, steps.round(), atol=1e-4)
+    assert torch.equal(model(inputs), before) and torch.equal(model[0].weight.data, kept)
+    assert 1e-4 < ((inside - before).norm() / before.norm()).item() < 0.3
+    with pytest.raises(ValueError, match="unknown format"), probe.rollout.quantized(model, "int3"):
+        pass
+    with pytest.raises(ValueError, match="no linear layers"), probe.rollout.quantized(torch.nn.ReLU()):
+        pass
+
+
 def test_lists_of_rows_may_have_any_lengths(tmp_path: Path) -> None:
     rows = [[-1.0, -2.0, -0.5], [-0.1]]
     code, report = compared(probe.rollout.record(tmp_path, step=0, rollout=rows, trainer=rows))

@@ -36,6 +36,11 @@ pub(super) struct RolloutArgs {
     #[arg(long, value_name = "TRAIN2")]
     pub(super) again: Option<PathBuf>,
 
+    /// A pass of the trainer over the same tokens with weights quantised as the engine's (probe.rollout.quantized): it shows if that is
+    /// the cause.
+    #[arg(long, value_name = "TRAIN3")]
+    pub(super) quantized: Option<PathBuf>,
+
     /// Number format that both sides compute in: float32, float16 or bfloat16 [default: bfloat16].
     #[arg(long, value_name = "DTYPE")]
     pub(super) dtype: Option<Precision>,
@@ -69,6 +74,7 @@ pub(super) fn run(args: &RolloutArgs) -> anyhow::Result<Exit> {
     let mut options = RolloutOptions::default();
     options.trainer.clone_from(&args.trainer);
     options.again.clone_from(&args.again);
+    options.quantized.clone_from(&args.quantized);
     options.precision = args.dtype;
     let printable = [RolloutFormat::Text, RolloutFormat::Json];
     let printed = to_print(args.output.as_deref(), args.format.as_deref(), &printable, RolloutFormat::Json)?;

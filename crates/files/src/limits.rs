@@ -124,5 +124,8 @@ pub const MAX_ROLLOUT_LINE_BYTES: u64 = 512 << 20;
 /// Most tokens read of one side of a rollout. They take 17 bytes each.
 pub const MAX_ROLLOUT_TOKENS: u64 = 1 << 30;
 
+/// Most experts of tokens read of one side of a rollout, over all layers. They take 2 bytes each.
+pub const MAX_ROLLOUT_ROUTES: u64 = 1 << 30;
+
 /// Most rows and columns of one weight, whose hashes are kept. The largest embeddings have a million.
 pub const MAX_WEIGHT_LINES: usize = 1 << 26;

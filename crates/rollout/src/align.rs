@@ -97,15 +97,17 @@ impl Joined {
     }
 
     /// Joins two tables.
-    pub fn of_two(rollout: Table, trainer: Table) -> Self {
+    pub fn of_two(mut rollout: Table, mut trainer: Table) -> Self {
         if same_layout(&rollout, &trainer) {
             return Self::side_by_side(rollout, trainer);
         }
-        let (partners, by) = partners(&rollout, &trainer);
+        let steps = Steps::of(&rollout, &trainer);
+        let (partners, by) = partners(&rollout, &trainer, steps);
         let mut joined = Self::of_one(Table::default());
         joined.by = by;
         let mut used = HashSet::new();
-        let by_tokens = by_tokens(&trainer);
+        let by_tokens = by_tokens(&trainer, steps);
+        let mut origins = Vec::new();
         for (sample, partner) in rollout.samples.iter().zip(&partners) {
             let Some(partner) = *partner else {
                 joined.only_rollout.push(sample.name.to_string());
@@ -113,15 +115,21 @@ impl Joined {
             };
             used.insert(partner);
             let other = &trainer.samples[partner];
-            joined.add(&rollout, sample, &trainer, other);
+            joined.add(&rollout, sample, &trainer, other, &mut origins);
             if let Some(gap) = joined.gaps.last_mut().filter(|gap| gap.kind == GapKind::Sample) {
-                let owner =
-                    by_tokens.get(response(&rollout, sample).as_slice()).and_then(|places| places.front());
+                let owner = by_tokens
+                    .get(&(steps.key(sample), response(&rollout, sample)))
+                    .and_then(|places| places.front());
                 gap.belongs_to = owner.map(|place| trainer.samples[*place].name.clone());
             }
         }
         let lone = trainer.samples.iter().enumerate().filter(|(place, _)| !used.contains(place));
         joined.only_trainer = lone.map(|(_, sample)| sample.name.to_string()).collect();
+        let tokens = &mut joined.table.tokens;
+        tokens.rollout_routes = std::mem::take(&mut rollout.tokens.rollout_routes);
+        tokens.rollout_routes.reorder(origins.iter().map(|origin| Some(origin.0)));
+        tokens.trainer_routes = std::mem::take(&mut trainer.tokens.trainer_routes);
+        tokens.trainer_routes.reorder(origins.iter().map(|origin| origin.1));
         joined
     }
 
@@ -131,14 +139,22 @@ impl Joined {
             *flags = (*flags & ROLLOUT) | (theirs & (TRAINER | COUNTED));
         }
         rollout.tokens.trainer = trainer.tokens.trainer;
+        rollout.tokens.trainer_routes = trainer.tokens.trainer_routes;
         for (sample, theirs) in rollout.samples.iter_mut().zip(&trainer.samples) {
             sample.padding = sample.padding.or(theirs.padding);
         }
         Self { by: JoinedBy::Names, ..Self::of_one(rollout) }
     }
 
-    /// Adds the tokens of a sample that both sides have.
-    fn add(&mut self, rollout: &Table, sample: &Sample, trainer: &Table, other: &Sample) {
+    /// Adds the tokens of a sample that both sides have, and to `origins` where each side has them.
+    fn add(
+        &mut self,
+        rollout: &Table,
+        sample: &Sample,
+        trainer: &Table,
+        other: &Sample,
+        origins: &mut Vec<(usize, Option<usize>)>,
+    ) {
         let place = self.table.samples.len();
         let start = self.table.tokens.len();
         let (pairs, gaps) = tokens(rollout, sample, trainer, other);
@@ -148,7 +164,9 @@ impl Joined {
         }
         for (ours, theirs) in partner.into_iter().enumerate() {
             let token = rollout.tokens.get(sample.range.start + ours);
-            let theirs = theirs.map(|theirs| trainer.tokens.get(other.range.start + theirs));
+            let place = theirs.map(|theirs| other.range.start + theirs);
+            origins.push((sample.range.start + ours, place));
+            let theirs = place.map(|place| trainer.tokens.get(place));
             self.table.tokens.push(Token {
                 trainer: theirs.and_then(|theirs| theirs.trainer),
                 counted: theirs.is_some_and(|theirs| theirs.counted),
@@ -201,24 +219,45 @@ fn response(table: &Table, sample: &Sample) -> Vec<u32> {
     sample.range.clone().filter(scored).map(|place| ids[place]).collect()
 }
 
+/// Whether samples are joined within their step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Steps {
+    Same,
+    /// Two files of one step are of the same, however each numbers it; and so are files that share no step.
+    Any,
+}
+
+impl Steps {
+    fn of(rollout: &Table, trainer: &Table) -> Self {
+        let steps = |table: &Table| table.samples.iter().map(|sample| sample.step).collect::<HashSet<_>>();
+        let (ours, theirs) = (steps(rollout), steps(trainer));
+        let one = ours.len() == 1 && theirs.len() == 1;
+        if one || ours.is_disjoint(&theirs) { Self::Any } else { Self::Same }
+    }
+
+    const fn key(self, sample: &Sample) -> u64 {
+        match self {
+            Self::Same => sample.step,
+            Self::Any => 0,
+        }
+    }
+}
+
 /// Returns the places of samples by the ids of their response.
-fn by_tokens(table: &Table) -> HashMap<Vec<u32>, VecDeque<usize>> {
-    let mut places: HashMap<Vec<u32>, VecDeque<usize>> = HashMap::new();
+fn by_tokens(table: &Table, steps: Steps) -> HashMap<(u64, Vec<u32>), VecDeque<usize>> {
+    let mut places: HashMap<(u64, Vec<u32>), VecDeque<usize>> = HashMap::new();
     for (place, sample) in table.samples.iter().enumerate() {
         let ids = response(table, sample);
         if !ids.is_empty() && !ids.contains(&NO_ID) {
-            places.entry(ids).or_default().push_back(place);
+            places.entry((steps.key(sample), ids)).or_default().push_back(place);
         }
     }
     places
 }
 
 /// Returns the trainer's sample of each of the rollout's.
-fn partners(rollout: &Table, trainer: &Table) -> (Vec<Option<usize>>, JoinedBy) {
-    let steps = |table: &Table| table.samples.iter().map(|sample| sample.step).collect::<HashSet<_>>();
-    // Two files of one step are of the same, however each numbers it.
-    let one = steps(rollout).len() == 1 && steps(trainer).len() == 1;
-    let key = |sample: &Sample| (if one { 0 } else { sample.step }, sample.name.clone());
+fn partners(rollout: &Table, trainer: &Table, steps: Steps) -> (Vec<Option<usize>>, JoinedBy) {
+    let key = |sample: &Sample| (steps.key(sample), sample.name.clone());
     let names: HashMap<_, usize> =
         trainer.samples.iter().enumerate().map(|(place, sample)| (key(sample), place)).collect();
     let by_name: Vec<Option<usize>> =
@@ -227,11 +266,13 @@ fn partners(rollout: &Table, trainer: &Table) -> (Vec<Option<usize>>, JoinedBy) 
     if named(rollout) && named(trainer) && by_name.iter().any(Option::is_some) {
         return (by_name, JoinedBy::Names);
     }
-    let mut places = by_tokens(trainer);
+    let mut places = by_tokens(trainer, steps);
     let mut found: Vec<Option<usize>> = rollout
         .samples
         .iter()
-        .map(|sample| places.get_mut(&response(rollout, sample)).and_then(VecDeque::pop_front))
+        .map(|sample| {
+            places.get_mut(&(steps.key(sample), response(rollout, sample))).and_then(VecDeque::pop_front)
+        })
         .collect();
     let by = if found.iter().any(Option::is_some) { JoinedBy::Tokens } else { JoinedBy::Places };
     // Samples with other tokens are paired by their place.

@@ -11,6 +11,7 @@ pub mod measure;
 pub mod outcome;
 mod pairs;
 pub mod read;
+pub mod routes;
 mod sequence;
 pub mod table;
 pub mod write;
@@ -81,6 +82,8 @@ pub struct RolloutOptions {
     pub trainer: Option<PathBuf>,
     /// A second pass of the trainer over the same tokens, which shows its own noise.
     pub again: Option<PathBuf>,
+    /// A pass of the trainer with weights quantised as the engine's, which shows if that is the cause.
+    pub quantized: Option<PathBuf>,
     /// Number format of both sides; bfloat16 is assumed if none is given.
     pub precision: Option<Precision>,
 }
@@ -108,8 +111,8 @@ pub fn compare(rollout: &Path, options: &RolloutOptions) -> Result<RolloutOutcom
         }
         let Recorded { table, format, files, faults, .. } = recorded;
         let joined = Joined::of_one(table);
-        let again = second_pass(&joined, options)?;
-        return Ok(RolloutOutcome::of(rollout, joined, [format, None], files, &faults, &again, options));
+        let passes = Passes::of(&joined, options)?;
+        return Ok(RolloutOutcome::of(rollout, joined, [format, None], files, &faults, &passes, options));
     };
     let (ours, theirs) =
         rayon::join(|| read::open(rollout, Side::Rollout), || read::open(trainer, Side::Trainer));
@@ -133,13 +136,30 @@ pub fn compare(rollout: &Path, options: &RolloutOptions) -> Result<RolloutOutcom
             "shares no sample with the rollout: neither names nor token ids are equal; record both of one step",
         ));
     }
-    let again = second_pass(&joined, options)?;
-    Ok(RolloutOutcome::of(rollout, joined, formats, files, &ours.faults, &again, options))
+    let passes = Passes::of(&joined, options)?;
+    Ok(RolloutOutcome::of(rollout, joined, formats, files, &ours.faults, &passes, options))
 }
 
-/// Returns how far a second pass of the trainer is from the first, by step.
-fn second_pass(joined: &Joined, options: &RolloutOptions) -> Result<Vec<cause::Again>, ReadError> {
-    let Some(path) = &options.again else { return Ok(Vec::new()) };
+/// What other passes of the trainer show.
+#[derive(Debug, Default)]
+pub(crate) struct Passes {
+    /// How far a second pass is from the first, by step.
+    pub(crate) again: Vec<cause::Again>,
+    /// A pass with quantised weights, joined with the first.
+    pub(crate) quantized: Option<table::Table>,
+}
+
+impl Passes {
+    fn of(joined: &Joined, options: &RolloutOptions) -> Result<Self, ReadError> {
+        let table = |path: &PathBuf| second_pass(joined, path);
+        let again = options.again.as_ref().map(table).transpose()?;
+        let quantized = options.quantized.as_ref().map(table).transpose()?;
+        Ok(Self { again: again.as_ref().map(distances).unwrap_or_default(), quantized })
+    }
+}
+
+/// Returns the trainer's values of a first pass, in place of the rollout's, and those of a second.
+fn second_pass(joined: &Joined, path: &Path) -> Result<table::Table, ReadError> {
     let second = read::open(path, Side::Trainer)?;
     let mut first = joined.table.clone();
     // The first pass takes the place of the rollout, so that the two are joined as two sides are.
@@ -148,13 +168,15 @@ fn second_pass(joined: &Joined, options: &RolloutOptions) -> Result<Vec<cause::A
         let scored = *flags & table::TRAINER != 0;
         *flags = (*flags & table::COUNTED) | if scored { table::ROLLOUT } else { 0 };
     }
-    let both = Joined::of_two(first, second.table);
-    Ok(outcome::steps(&both.table)
-        .into_iter()
-        .map(|(step, samples)| {
-            let pairs = pairs::Pairs::of(&both.table, samples);
-            let measures = measure::Measures::of(&pairs.g, &pairs.p);
-            cause::Again { step, mean_abs: measures.mean_abs, tokens: measures.tokens }
-        })
-        .collect())
+    Ok(Joined::of_two(first, second.table).table)
+}
+
+/// Returns how far two passes are from each other, by step.
+fn distances(both: &table::Table) -> Vec<cause::Again> {
+    let of = |(step, samples)| {
+        let pairs = pairs::Pairs::of(both, samples);
+        let measures = measure::Measures::of(&pairs.g, &pairs.p);
+        cause::Again { step, mean_abs: measures.mean_abs, tokens: measures.tokens }
+    };
+    outcome::steps(both).into_iter().map(of).collect()
 }

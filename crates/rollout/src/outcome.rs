@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use crate::align::{Joined, JoinedBy, TokenGap};
-use crate::cause::{Again, Cause, Explained, Finding, explain};
+use crate::cause::{Cause, Explained, Finding, explain};
 use crate::measure::Measures;
 use crate::pairs::Pairs;
 use crate::read::{Differences, Format, Recorded};
 use crate::table::Table;
-use crate::{Precision, RolloutOptions};
+use crate::{Passes, Precision, RolloutOptions};
 use probe_read::ReadError;
 
 /// The answer in a word.
@@ -147,20 +147,22 @@ impl RolloutOutcome {
         formats: [Option<Format>; 2],
         files: Vec<PathBuf>,
         faults: &[ReadError],
-        again: &[Again],
+        passes: &Passes,
         options: &RolloutOptions,
     ) -> Self {
         let steps: Vec<StepOutcome> = steps(&joined.table)
             .into_par_iter()
             .map(|(step, samples)| {
+                let again = &passes.again;
                 let again = again
                     .iter()
                     .find(|again| again.step == step)
                     .or(again.first().filter(|_| again.len() == 1));
+                let passes = (again, passes.quantized.as_ref());
                 StepOutcome::of(
                     step,
                     samples.clone(),
-                    explain(&joined, samples, again, options),
+                    explain(&joined, samples, passes, options),
                     &joined.table,
                 )
             })

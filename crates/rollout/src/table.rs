@@ -3,6 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+use crate::routes::{Route, Routes};
+
 /// The token is in the loss: neither prompt, nor padding, nor the output of a tool.
 pub const COUNTED: u8 = 1;
 /// The rollout engine recorded a log-probability of the token.
@@ -85,6 +87,10 @@ pub struct Tokens {
     pub trainer: Vec<f32>,
     /// [`COUNTED`], [`ROLLOUT`] and [`TRAINER`].
     pub flags: Vec<u8>,
+    /// Experts that the engine sent the tokens to.
+    pub rollout_routes: Routes,
+    /// Experts that the trainer sent them to.
+    pub trainer_routes: Routes,
 }
 
 impl Tokens {
@@ -175,6 +181,18 @@ impl Builder {
         self.tokens.push(token);
     }
 
+    /// Sets the experts of the last token on one side.
+    ///
+    /// # Errors
+    /// The reason why they are not those of a token of this table.
+    pub fn route(&mut self, side: Side, route: &Route<'_>) -> Result<(), String> {
+        let last = self.tokens.len().checked_sub(1).ok_or("there is no token")?;
+        match side {
+            Side::Rollout => self.tokens.rollout_routes.set(last, route),
+            Side::Trainer => self.tokens.trainer_routes.set(last, route),
+        }
+    }
+
     /// Returns true if the sample of this name has one of `positions`.
     pub fn overlaps(&self, step: u64, name: &str, positions: &HashSet<u32>) -> bool {
         let Some(&sample) = self.by_name.get(&(step, name.into())) else { return false };
@@ -218,7 +236,7 @@ impl Builder {
         for (&(sample, start), end) in self.pieces.iter().zip(ends) {
             of[sample].extend(start..end);
         }
-        let mut tokens = Tokens::default();
+        let (mut tokens, mut order) = (Tokens::default(), Vec::new());
         for (sample, mut places) in self.samples.iter_mut().zip(of) {
             let position = |place: &usize| self.tokens.positions[*place];
             places.sort_by_key(position);
@@ -234,8 +252,16 @@ impl Builder {
             let start = tokens.len();
             for place in places {
                 tokens.push(self.tokens.get(place));
+                order.push(place);
             }
             sample.range = start..tokens.len();
+        }
+        for (new, old) in [
+            (&mut tokens.rollout_routes, &mut self.tokens.rollout_routes),
+            (&mut tokens.trainer_routes, &mut self.tokens.trainer_routes),
+        ] {
+            *new = std::mem::take(old);
+            new.reorder(order.iter().copied().map(Some));
         }
         self.tokens = tokens;
         Ok(())

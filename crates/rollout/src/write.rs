@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
+use arrow_array::builder::{Float32Builder, ListBuilder, UInt16Builder};
 use arrow_array::types::Int32Type;
 use arrow_array::{
     ArrayRef, BooleanArray, DictionaryArray, Float32Array, Int64Array, RecordBatch, StringArray, UInt32Array,
@@ -14,6 +15,7 @@ use parquet::basic::Compression;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
+use crate::routes::Routes;
 use crate::table::{COUNTED, NO_ID, ROLLOUT, Sample, TRAINER, Table};
 use probe_files::{Draft, ReportError};
 
@@ -68,7 +70,7 @@ fn batch(table: &Table, samples: &[Sample]) -> Result<RecordBatch, ArrowError> {
     let names: StringArray = samples.iter().map(|sample| Some(&*sample.name)).collect();
     let ids: UInt32Array = places().map(|place| Some(tokens.ids[place]).filter(|id| *id != NO_ID)).collect();
     let each = || samples.iter().flat_map(|sample| std::iter::repeat_n(sample, sample.range.len()));
-    let columns: Vec<(&str, ArrayRef, bool)> = vec![
+    let mut columns: Vec<(&str, ArrayRef, bool)> = vec![
         ("step", Arc::new(each().map(|sample| Some(sample.step)).collect::<UInt64Array>()), true),
         ("sample", Arc::new(DictionaryArray::<Int32Type>::try_new(keys.into(), Arc::new(names))?), false),
         (
@@ -89,5 +91,42 @@ fn batch(table: &Table, samples: &[Sample]) -> Result<RecordBatch, ArrowError> {
         ("padding", Arc::new(each().map(|sample| sample.padding).collect::<UInt32Array>()), true),
         ("version", Arc::new(each().map(|sample| sample.version).collect::<Int64Array>()), true),
     ];
+    for (routes, [experts, margins]) in [
+        (&tokens.rollout_routes, ["rollout_routed_experts", "rollout_router_margins"]),
+        (&tokens.trainer_routes, ["trainer_routed_experts", "trainer_router_margins"]),
+    ] {
+        if !routes.is_empty() {
+            columns.push((experts, self::experts(routes, places()), true));
+        }
+        if routes.has_margins() {
+            columns.push((margins, self::margins(routes, places()), true));
+        }
+    }
     RecordBatch::try_from_iter_with_nullable(columns)
+}
+
+/// Returns the experts of tokens, a list of lists each: layer, choice.
+fn experts(routes: &Routes, places: impl Iterator<Item = usize>) -> ArrayRef {
+    let mut tokens = ListBuilder::new(ListBuilder::new(UInt16Builder::new()));
+    for place in places {
+        let route = routes.get(place);
+        for layer in 0..route.map_or(0, |route| route.layers) {
+            let layers = tokens.values();
+            layers.values().append_slice(route.map_or(&[], |route| route.layer(layer)));
+            layers.append(true);
+        }
+        tokens.append(route.is_some());
+    }
+    Arc::new(tokens.finish())
+}
+
+/// Returns the margins of tokens, a list each.
+fn margins(routes: &Routes, places: impl Iterator<Item = usize>) -> ArrayRef {
+    let mut tokens = ListBuilder::new(Float32Builder::new());
+    for place in places {
+        let route = routes.get(place);
+        tokens.values().append_slice(route.map_or(&[], |route| route.margins));
+        tokens.append(route.is_some());
+    }
+    Arc::new(tokens.finish())
 }

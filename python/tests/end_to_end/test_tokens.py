@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -68,6 +69,67 @@ def test_the_module_is_named(fault: str, trainer: tuple[Path, Language, list[Req
     else:
         assert code == 1
         assert any(f".layers.{LAYER}.{module}." in found["op"] for module in expected), found["op"]
+
+
+def test_passes_that_were_recorded_as_steps_are_put_together(trainer: tuple[Path, Language, list[Request]], tmp_path: Path) -> None:
+    """As msprobe's guide for verl and vLLM has it: a pass is a step, and logs beside the dumps name the requests of each."""
+    folder, model, requests = trainer
+    shutil.copytree(folder, tmp_path / "trainer")
+    ids = [f"{at:032x}" for at in range(len(requests))]
+    log = {"source": "update_actor", "rank": 0, "step": 0, "request_ids": ids, "num_requests": len(ids)}
+    (tmp_path / "trainer" / "4711").mkdir()
+    (tmp_path / "trainer" / "4711" / "update_actor_log.jsonl").write_text(json.dumps(log) + "\n")
+    engine = engine_of(model, torch.float32)
+    server = Engine(engine, 1024)
+    capture = probe.capture(str(tmp_path / "engine"), model=engine, steps="0-99", level="module", task="tensor", quiet=True)
+    lines: list[str] = []
+    running = ids
+
+    class Served:
+        """Ends a step behind each pass, and logs it; the engine appends eight digits to the ids of requests."""
+
+        config, model, parameters = engine.config, engine.model, engine.parameters
+
+        def __call__(self, *args: object) -> torch.Tensor:
+            out = engine(*args)
+            requests = [{"request_id": f"{name}-{7 * at + 1:08x}", "type": "new", "tokens": 1} for at, name in enumerate(running)]
+            lines.append(json.dumps({"source": "dispatch_logger", "pid": 1, "rank": 0, "step": len(lines), "phase": "prefill", "requests": requests}))
+            capture.step()
+            return out
+
+    server.model = Served()
+    with capture:
+        forced(server, [Request(request.prompt, request.most) for request in requests], requests)
+        # Another request, that the trainer did not train on.
+        running = ["f" * 32]
+        del server._draw
+        server.generate([Request([5, 6, 7], 2)], Sampler(), 0)
+    (tmp_path / "engine" / "dispatch_log.jsonl").write_text("\n".join(lines) + "\n")
+    code, report = asked(tmp_path / "trainer", tmp_path / "engine", tmp_path / "out")
+    fed = sum(len(request.prompt) + len(request.output) - 1 for request in requests)
+    assert (code, report["first_divergence"]) == (0, None)
+    assert any(f"{fed} tokens are compared" in note and f"{fed} of the candidate" in note for note in notes(report)), notes(report)
+    (tmp_path / "engine" / "dispatch_log.jsonl").write_text("".join(line.replace("0" * 24, "1" * 24) + "\n" for line in lines))
+    program = [os.environ["PROBE_BIN"]] if "PROBE_BIN" in os.environ else [sys.executable, "-m", "probe"]
+    done = subprocess.run([*program, "compare", tmp_path / "trainer", tmp_path / "engine", "--tokens", "-o", "-"], capture_output=True, text=True)
+    assert done.returncode == 2 and "no pass has a request of the other side" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("fault", ["sound", "mlp"])
+def test_experts_that_rounding_chooses_are_no_fault(fault: str, tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    model = Language(Config(layers=2, width=64, inner=64, experts=8)).to(torch.bfloat16).eval()
+    requests = [Request([(7 * at + 3 * t) % 200 + 4 for t in range(24)], 6) for at in range(6)]
+    Engine(engine_of(model, torch.bfloat16), 1024).generate(requests, Sampler(), 0)
+    trainer = recorded(tmp_path / "trainer", model, lambda: scores(model, requests))
+    wrong = engine_of(model, torch.bfloat16)
+    if fault != "sound":
+        plant(wrong, fault, LAYER)
+    again = [Request(request.prompt, request.most) for request in requests]
+    engine = recorded(tmp_path / "engine", wrong, lambda: forced(Engine(wrong, 1024), again, requests))
+    code, report = asked(trainer, engine, tmp_path / "out")
+    found = report["first_divergence"]
+    assert code == (fault != "sound") and (f".layers.{LAYER}.mlp." in found["op"] if found else fault == "sound"), found
 
 
 def notes(report: dict) -> list[str]:

@@ -9,7 +9,9 @@ mod distribution;
 mod model;
 mod order;
 mod penalty;
+mod quantized;
 mod repeats;
+mod routing;
 
 #[cfg(test)]
 mod tests;
@@ -48,6 +50,8 @@ pub enum Cause {
     SoftCap,
     /// Tokens that occurred before have other values on one side, as after a penalty on repetition.
     Penalty,
+    /// Tokens go to other experts.
+    Routing,
     /// The values of one side are numbers of 16 bits.
     Precision,
     /// The error follows the padding in front of a sample.
@@ -56,6 +60,8 @@ pub enum Cause {
     Position,
     /// Samples of older weights differ more.
     Stale,
+    /// The engine computes with quantised weights.
+    Quantized,
     /// The trainer gives other values when it is asked again.
     Trainer,
     /// The weights, or the arithmetic of one side, differ.
@@ -64,7 +70,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause, in the order in which they are looked for.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 19] = [
         Self::Tokens,
         Self::NonFinite,
         Self::Mask,
@@ -76,10 +82,12 @@ impl Cause {
         Self::Temperature,
         Self::SoftCap,
         Self::Penalty,
+        Self::Routing,
         Self::Precision,
         Self::Padding,
         Self::Position,
         Self::Stale,
+        Self::Quantized,
         Self::Trainer,
         Self::Weights,
     ];
@@ -98,10 +106,12 @@ impl Cause {
             Self::Truncation => "truncation",
             Self::SoftCap => "soft-cap",
             Self::Penalty => "penalty",
+            Self::Routing => "routing",
             Self::Precision => "precision",
             Self::Padding => "padding",
             Self::Position => "position",
             Self::Stale => "stale",
+            Self::Quantized => "quantized",
             Self::Trainer => "trainer",
             Self::Weights => "weights",
         }
@@ -132,6 +142,10 @@ impl Cause {
             Self::Penalty => {
                 "sample without repetition, presence and frequency penalty, or apply the same to the trainer's logits"
             }
+            Self::Routing => {
+                "compare the weights and the bias of that router, and the numbers of its experts, on both sides; where rounding decides, \
+                 replay the engine's choices in the trainer"
+            }
             Self::Precision => "compute logits and log_softmax of that side in float32",
             Self::Padding => {
                 "check attention mask and position ids of padded rows; then compare activations of one of them"
@@ -140,6 +154,9 @@ impl Cause {
                 "check rotary base, its scaling and the context length of both sides; then compare activations"
             }
             Self::Stale => "update the engine's weights before it samples, or correct for the age of samples",
+            Self::Quantized => {
+                "correct for it (importance weights), keep sensitive layers in full precision, or train with the engine's quantisation"
+            }
             Self::Trainer => {
                 "put the trainer into eval mode while it scores (dropout), and compare two of its passes"
             }
@@ -223,11 +240,12 @@ impl Case<'_> {
     }
 }
 
-/// Explains the differences of `samples`, those of one step.
+/// Explains the differences of `samples`, those of one step. `passes` are what a second pass of the trainer showed, and a pass with
+/// quantised weights, of this table's samples.
 pub(crate) fn explain(
     joined: &Joined,
     samples: Range<usize>,
-    again: Option<&Again>,
+    passes: (Option<&Again>, Option<&Table>),
     options: &RolloutOptions,
 ) -> Explained {
     let table = &joined.table;
@@ -256,11 +274,15 @@ pub(crate) fn explain(
         || distribution::truncation(&mut case, &rest)
         || distribution::temperature(&mut case, &rest)
         || penalty::penalty(&mut case, &rest);
-    if let Some(again) = again {
+    if let Some(again) = passes.0 {
         model::trainer(&mut case, again, &rest);
     }
-    if !related {
-        model::explain(&mut case, &rest);
+    if let Some(second) = passes.1 {
+        quantized::quantized(&mut case, second, &rest);
+    }
+    if !routing::routing(&mut case, &rest) && !related {
+        let left = Measures::of(&case.pairs.g, &case.pairs.p);
+        model::explain(&mut case, &left);
     }
     let Case { mut findings, notes, .. } = case;
     // The order of `Cause::ALL` goes from what is seen to what is inferred.

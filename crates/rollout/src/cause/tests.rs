@@ -164,7 +164,7 @@ fn causes(faults: &[&str], noise: f64, rows: u32, seed: u64) -> Vec<String> {
     let joined = Joined::of_one(table(faults, noise, rows, seed));
     let precision = if noise < 1e-4 { Precision::Float32 } else { Precision::Bfloat16 };
     let options = RolloutOptions { precision: Some(precision), ..RolloutOptions::default() };
-    let explained = explain(&joined, 0..joined.table.samples.len(), None, &options);
+    let explained = explain(&joined, 0..joined.table.samples.len(), (None, None), &options);
     explained.findings.iter().map(|finding| finding.cause.name().to_owned()).collect()
 }
 
@@ -256,6 +256,89 @@ fn two_causes_are_both_named() {
     }
 }
 
+/// Experts of both sides of one token: two of six in each of three layers, by a score that rounding moves. `fault` sends them elsewhere.
+fn routed(fault: &str, random: &mut Random) -> [(Vec<u16>, Vec<f32>); 2] {
+    let mut sides = [(Vec::new(), Vec::new()), (Vec::new(), Vec::new())];
+    for layer in 0..3 {
+        let scores: Vec<f64> = (0..6).map(|_| random.uniform()).collect();
+        for (side, (experts, margins)) in sides.iter_mut().enumerate() {
+            let mut moved: Vec<(f64, u16)> = scores
+                .iter()
+                .zip(0..)
+                .map(|(score, expert)| (score + 0.004 * random.normal(), expert))
+                .collect();
+            moved.sort_by(|a, b| b.0.total_cmp(&a.0));
+            let chosen = moved.iter().map(|score| score.1).take(2);
+            experts.extend(chosen.map(|expert| match (fault, side, layer) {
+                ("rolled", 1, 1) => (expert + 1) % 6,
+                ("swapped", 1, 2) if expert < 2 => 1 - expert,
+                _ => expert,
+            }));
+            margins.push(narrow(moved[1].0 - moved[2].0));
+        }
+    }
+    sides
+}
+
+/// Returns the causes and notes of a sound pair whose tokens have such experts.
+fn causes_of_routes(fault: &str, margins: bool, seed: u64) -> (Vec<String>, Vec<String>, String) {
+    let mut random = Random(seed);
+    let mut table = table(&[], NOISES[1], 24, seed);
+    for place in 0..table.tokens.len() {
+        let [ours, theirs] = routed(fault, &mut random);
+        let route = |(experts, sure): &(Vec<u16>, Vec<f32>), set: &mut crate::routes::Routes| {
+            let margins = if margins { &sure[..] } else { &[] };
+            set.set(place, &crate::routes::Route { layers: 3, experts, margins }).unwrap();
+        };
+        route(&ours, &mut table.tokens.rollout_routes);
+        route(&theirs, &mut table.tokens.trainer_routes);
+    }
+    let joined = Joined::of_one(table);
+    let explained = explain(&joined, 0..24, (None, None), &RolloutOptions::default());
+    let names = explained.findings.iter().map(|finding| finding.cause.name().to_owned()).collect();
+    let evidence = explained.findings.first().map_or(String::new(), |finding| finding.evidence.clone());
+    (names, explained.notes, evidence)
+}
+
+#[test]
+fn flips_at_ties_are_noise_and_others_are_named() {
+    for seed in 0..20 {
+        for margins in [true, false] {
+            let (found, notes, _) = causes_of_routes("", margins, seed);
+            assert_eq!(found, [""; 0], "seed {seed}");
+            assert!(
+                notes.iter().any(|note| note.contains("choices of experts differ by rounding")),
+                "{notes:?}"
+            );
+        }
+    }
+    for (fault, router, said) in [
+        ("rolled", "router 1", "0 is 1"),
+        ("swapped", "router 2", "experts of the rollout have another number in the trainer: 0 is 1"),
+    ] {
+        let (found, _, evidence) = causes_of_routes(fault, true, 7);
+        assert_eq!(found, ["routing"], "{fault}");
+        assert!(evidence.contains(router) && evidence.contains(said), "{evidence}");
+    }
+}
+
+#[test]
+fn a_quantised_pass_that_is_closer_is_named_and_another_is_not() {
+    for (seed, is_quantised) in [(1, true), (2, false)] {
+        let table = table(&["weights"], NOISES[1], 24, seed);
+        let (mut second, mut random) = (table.clone(), Random(seed));
+        for (trainer, rollout) in second.tokens.trainer.iter_mut().zip(&table.tokens.rollout) {
+            let part = if is_quantised { 0.4 * (*trainer - rollout) } else { *trainer - rollout };
+            *trainer = rollout + part + narrow(0.05 * random.normal());
+        }
+        let joined = Joined::of_one(table);
+        let explained = explain(&joined, 0..24, (None, Some(&second)), &RolloutOptions::default());
+        let found: Vec<&str> = explained.findings.iter().map(|finding| finding.cause.name()).collect();
+        let expected = if is_quantised { &["quantized", "weights"][..] } else { &["weights"] };
+        assert_eq!(found, expected, "{:?}", explained.notes);
+    }
+}
+
 #[test]
 fn equal_contexts_show_the_noise_of_each_side() {
     let mut builder = Builder::default();
@@ -286,7 +369,7 @@ fn equal_contexts_show_the_noise_of_each_side() {
         });
     }
     let joined = Joined::of_one(builder.finish().unwrap());
-    let notes = explain(&joined, 0..3, None, &RolloutOptions::default()).notes;
+    let notes = explain(&joined, 0..3, (None, None), &RolloutOptions::default()).notes;
     assert!(notes[0].contains("(of 1 contexts) lie 5.00e-1 apart"), "{notes:?}");
     assert!(notes[0].contains("and 0.00e0 in the trainer"), "{notes:?}");
 }

@@ -9,6 +9,8 @@
 //! | msprobe | `prob_diff_step_N.npy` and `prob_mask_step_N.npy` | their difference |
 //! | responses | JSON Lines of vLLM, `SGLang` and other servers | one |
 //! | plain | a row a token: Parquet, CSV, JSON Lines | one or both |
+//!
+//! Slime, verl and plain tables may hold experts of tokens as well.
 
 mod columns;
 mod differences;

@@ -20,7 +20,8 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::Collected;
 use super::columns::{NAMES, missing};
-use super::plain::{Name, Row, Rows};
+use super::plain::{Experts, Name, Row, Rows, SIDES};
+use crate::table::Side;
 use probe_files::{limits, map};
 use probe_read::ReadError;
 
@@ -46,7 +47,9 @@ fn table(path: &Path, file: File, length: u64, into: &mut Collected) -> Result<(
     if let Some(error) = missing(path, |name| schema.column_with_name(name).is_some()) {
         return Err(error);
     }
-    let mask = ProjectionMask::columns(metadata.parquet_schema(), NAMES);
+    let lists = lists();
+    let names = NAMES.into_iter().chain(lists.iter().map(String::as_str));
+    let mask = ProjectionMask::columns(metadata.parquet_schema(), names);
     let batches = ParquetRecordBatchReaderBuilder::new_with_metadata(file, metadata)
         .with_batch_size(BATCH)
         .with_projection(mask)
@@ -72,7 +75,11 @@ fn check(path: &Path, metadata: &ParquetMetaData, length: u64) -> Result<(), Rea
         return Err(ReadError::Limit { path: path.into(), what: "the number of rows", found: rows, limit });
     }
     let columns = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
-    for column in columns.filter(|column| NAMES.contains(&column.column_path().string().as_str())) {
+    let lists = lists();
+    let is_read = |name: &str| NAMES.contains(&name) || lists.iter().any(|list| list == name);
+    for column in
+        columns.filter(|column| column.column_path().parts().first().is_some_and(|name| is_read(name)))
+    {
         if !matches!(column.compression(), Compression::UNCOMPRESSED | Compression::ZSTD(_)) {
             return Err(ReadError::format(
                 path,
@@ -87,6 +94,66 @@ fn check(path: &Path, metadata: &ParquetMetaData, length: u64) -> Result<(), Rea
     Ok(())
 }
 
+/// Name of the column of experts, of a side or of the file's own.
+const EXPERTS: &str = "routed_experts";
+/// Name of the column of margins.
+const MARGINS: &str = "router_margins";
+
+/// Returns the names of columns that hold lists.
+fn lists() -> Vec<String> {
+    SIDES.iter().flat_map(|(_, side)| [EXPERTS, MARGINS].map(|name| format!("{side}{name}"))).collect()
+}
+
+/// The experts of a batch on one side.
+struct Lists {
+    side: Option<Side>,
+    experts: ArrayRef,
+    margins: Option<ArrayRef>,
+}
+
+impl Lists {
+    fn all(batch: &RecordBatch) -> Vec<Self> {
+        let of = |side: &str, name: &str| batch.column_by_name(&format!("{side}{name}")).cloned();
+        let lists = |(side, prefix): (Option<Side>, &str)| {
+            Some(Self { side, experts: of(prefix, EXPERTS)?, margins: of(prefix, MARGINS) })
+        };
+        SIDES.into_iter().filter_map(lists).collect()
+    }
+
+    fn get(&self, row: usize) -> Result<Experts, String> {
+        let mut route = Experts::default();
+        let Some(layers) = list(&self.experts, row, EXPERTS)? else { return Ok(route) };
+        for layer in 0..layers.len() {
+            let experts = list(&layers, layer, EXPERTS)?.ok_or("has a layer without experts")?;
+            route.layer(reals(&experts)?.into_iter())?;
+        }
+        let margins = self.margins.as_ref().map(|margins| list(margins, row, MARGINS)).transpose()?.flatten();
+        if let Some(margins) = margins {
+            route.margins = reals(&margins)?.into_iter().map(super::fields::narrow).collect();
+        }
+        Ok(route)
+    }
+}
+
+/// Returns the list at `row`.
+fn list(column: &ArrayRef, row: usize, name: &str) -> Result<Option<ArrayRef>, String> {
+    if !column.is_valid(row) {
+        return Ok(None);
+    }
+    match column.data_type() {
+        DataType::List(_) => Ok(Some(column.as_list::<i32>().value(row))),
+        DataType::LargeList(_) => Ok(Some(column.as_list::<i64>().value(row))),
+        DataType::FixedSizeList(..) => Ok(Some(column.as_fixed_size_list().value(row))),
+        other => Err(format!("column {name} has type {other}, expected lists")),
+    }
+}
+
+/// Returns numbers of a list; one that is not there is NaN.
+fn reals(values: &ArrayRef) -> Result<Vec<f64>, String> {
+    let values = Numbers::of_column(values, "of a list").map_err(|(_, message)| message)?;
+    Ok((0..values.len()).map(|at| values.real(at).unwrap_or(f64::NAN)).collect())
+}
+
 /// A column of a batch, as numbers.
 enum Numbers {
     Absent,
@@ -96,7 +163,10 @@ enum Numbers {
 
 impl Numbers {
     fn of(batch: &RecordBatch, name: &str) -> Result<Self, (usize, String)> {
-        let Some(column) = batch.column_by_name(name) else { return Ok(Self::Absent) };
+        batch.column_by_name(name).map_or(Ok(Self::Absent), |column| Self::of_column(column, name))
+    }
+
+    fn of_column(column: &ArrayRef, name: &str) -> Result<Self, (usize, String)> {
         macro_rules! whole {
             ($type:ty) => {
                 Self::Whole(column.as_primitive::<$type>().iter().map(|value| value.map(i64::from)).collect())
@@ -127,6 +197,14 @@ impl Numbers {
         })
     }
 
+    fn len(&self) -> usize {
+        match self {
+            Self::Absent => 0,
+            Self::Whole(values) => values.len(),
+            Self::Real(values) => values.len(),
+        }
+    }
+
     fn real(&self, row: usize) -> Option<f64> {
         match self {
             Self::Absent => None,
@@ -155,6 +233,7 @@ fn add(batch: &RecordBatch, rows: &mut Rows<'_>) -> Result<(), (usize, String)> 
     let (id, mask) = (of("token_id")?, of("mask")?);
     let [logprob, rollout, trainer] = [of("logprob")?, of("rollout_logprob")?, of("trainer_logprob")?];
     let names = Names::of(batch)?;
+    let lists = Lists::all(batch);
     for row in 0..batch.num_rows() {
         let mut line = || -> Result<(), String> {
             let whole = |numbers: &Numbers, name: &str| {
@@ -173,7 +252,8 @@ fn add(batch: &RecordBatch, rows: &mut Rows<'_>) -> Result<(), (usize, String)> 
                 padding: whole(&padding, "padding")?.and_then(|padding| u32::try_from(padding).ok()),
                 version: version.whole(row, "version")?,
             };
-            rows.add(&names.get(row)?, &line)
+            rows.add(&names.get(row)?, &line)?;
+            lists.iter().try_for_each(|lists| rows.route(lists.side, &lists.get(row)?))
         };
         line().map_err(|message| (row, message))?;
     }

@@ -1,5 +1,8 @@
 //! Tables with a row a token: `sample`, `position`, `token_id` and `logprob`; with both sides in one file `rollout_logprob` and
 //! `trainer_logprob`. `step`, `mask`, `padding` and `version` may be left out, and so may `position` where rows are in order.
+//!
+//! `routed_experts` are the experts of the token, a list for each layer, and `router_margins` a number for each layer; with both sides
+//! in one file the names begin with `rollout_` and `trainer_`. Columns of CSV hold single numbers, so they have none.
 
 use std::path::Path;
 
@@ -8,6 +11,7 @@ use serde_json::Value;
 
 use super::fields::{Real, id, narrow};
 use super::{Collected, text};
+use crate::routes::Route;
 use crate::table::{NO_ID, Sample, Side, Token};
 use probe_files::limits::MAX_ROLLOUT_TOKENS;
 use probe_read::ReadError;
@@ -33,6 +37,35 @@ pub(super) struct Row {
     pub(super) padding: Option<u32>,
     pub(super) version: Option<i64>,
 }
+
+/// Experts of one token, as a row tells them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Experts {
+    /// Of all layers, those of one together.
+    pub(super) experts: Vec<u16>,
+    pub(super) layers: usize,
+    pub(super) margins: Vec<f32>,
+}
+
+impl Experts {
+    /// Adds the experts of the next layer.
+    pub(super) fn layer(&mut self, experts: impl Iterator<Item = f64>) -> Result<(), String> {
+        let before = self.experts.len();
+        for value in experts {
+            let expert = id(value).ok().and_then(|id| u16::try_from(id).ok());
+            self.experts.push(expert.ok_or_else(|| format!("{value} is not an expert"))?);
+        }
+        self.layers += 1;
+        if self.experts.len() != before * self.layers / (self.layers - 1).max(1) && before > 0 {
+            return Err("has layers with other numbers of experts".into());
+        }
+        Ok(())
+    }
+}
+
+/// Sides that a column may be of: that of the file, or the one it names.
+pub(super) const SIDES: [(Option<Side>, &str); 3] =
+    [(None, ""), (Some(Side::Rollout), "rollout_"), (Some(Side::Trainer), "trainer_")];
 
 /// Takes rows one after another.
 pub(super) struct Rows<'a> {
@@ -91,6 +124,16 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
+    /// Sets the experts of the last row; those of no named side are of the file's.
+    pub(super) fn route(&mut self, side: Option<Side>, experts: &Experts) -> Result<(), String> {
+        if experts.experts.is_empty() {
+            return Ok(());
+        }
+        let Experts { experts, layers, margins } = experts;
+        let route = Route { layers: *layers, experts, margins };
+        self.into.builder.route(side.unwrap_or(self.into.side), &route)
+    }
+
     fn begin(&mut self, name: &Name<'_>, row: &Row) {
         let text: Box<str> = match name {
             Name::Number(number) => number.to_string().into(),
@@ -126,6 +169,22 @@ struct Line {
     mask: Option<Real>,
     padding: Option<u32>,
     version: Option<i64>,
+    routed_experts: Option<Vec<Vec<Real>>>,
+    rollout_routed_experts: Option<Vec<Vec<Real>>>,
+    trainer_routed_experts: Option<Vec<Vec<Real>>>,
+    router_margins: Option<Vec<Real>>,
+    rollout_router_margins: Option<Vec<Real>>,
+    trainer_router_margins: Option<Vec<Real>>,
+}
+
+/// Returns the experts of a line.
+fn experts(experts: Option<&Vec<Vec<Real>>>, margins: Option<&Vec<Real>>) -> Result<Experts, String> {
+    let mut route = Experts::default();
+    for layer in experts.into_iter().flatten() {
+        route.layer(layer.iter().map(|real| real.0))?;
+    }
+    route.margins = margins.into_iter().flatten().map(|real| narrow(real.0)).collect();
+    Ok(route)
 }
 
 /// Reads JSON Lines.
@@ -147,11 +206,19 @@ pub(super) fn lines(path: &Path, into: &mut Collected) -> Result<(), ReadError> 
             version: line.version,
         };
         match &line.sample {
-            Value::String(text) => rows.add(&Name::Text(text), &row),
+            Value::String(text) => rows.add(&Name::Text(text), &row)?,
             other => {
                 let name = other.as_i64().ok_or("sample is neither a whole number nor a text")?;
-                rows.add(&Name::Number(name), &row)
+                rows.add(&Name::Number(name), &row)?;
             }
         }
+        for (side, routed, margins) in [
+            (None, &line.routed_experts, &line.router_margins),
+            (Some(Side::Rollout), &line.rollout_routed_experts, &line.rollout_router_margins),
+            (Some(Side::Trainer), &line.trainer_routed_experts, &line.trainer_router_margins),
+        ] {
+            rows.route(side, &experts(routed.as_ref(), margins.as_ref())?)?;
+        }
+        Ok(())
     })
 }

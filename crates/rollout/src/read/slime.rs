@@ -1,18 +1,21 @@
 //! Checkpoints of slime. Either a list of samples, each with `tokens`, `response_length`, `rollout_log_probs` or `log_probs`, or one
 //! list for each of these fields (`rollout_data.tokens.0`). Log-probabilities and masks are of the response alone.
+//!
+//! `rollout_routed_experts`, and `routed_experts` of the trainer, are of all tokens but the last: token, layer, choice.
 
 use std::collections::{BTreeSet, HashMap};
 
 use super::fields::{id, narrow, place};
 use super::verl::numbers;
 use super::{Collected, Origin, step_of};
+use crate::routes::Route;
 use crate::table::{NO_ID, Sample, Side, Token};
 use probe_dump::{Number, Scalar, Value};
 use probe_read::ReadError;
 use probe_read::tensor_file::{Entry, TensorFile};
 
 /// Fields that are read, with their names.
-const FIELDS: [(Field, &str); 12] = [
+const FIELDS: [(Field, &str); 15] = [
     (Field::Tokens, "tokens"),
     (Field::Rollout, "rollout_log_probs"),
     (Field::Trainer, "log_probs"),
@@ -25,6 +28,9 @@ const FIELDS: [(Field, &str); 12] = [
     (Field::Name, "index"),
     (Field::Version, "weight_versions"),
     (Field::Step, "rollout_id"),
+    (Field::RolloutExperts, "rollout_routed_experts"),
+    (Field::TrainerExperts, "routed_experts"),
+    (Field::TrainerExperts, "train_routed_experts"),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,10 +43,19 @@ enum Field {
     Name,
     Version,
     Step,
+    RolloutExperts,
+    TrainerExperts,
 }
 
 /// Values of one sample, by field.
 type Values = HashMap<Field, Vec<f64>>;
+
+/// Experts of one sample on one side: `values` has those of each token, layer after layer.
+#[derive(Debug, Default)]
+struct Experts {
+    layers: usize,
+    values: Vec<u16>,
+}
 
 /// Returns true if the file holds samples of slime.
 pub(super) fn recognises(file: &dyn TensorFile) -> bool {
@@ -53,8 +68,14 @@ pub(super) fn read(origin: Origin<'_>, file: &dyn TensorFile, into: &mut Collect
     // In the order in which samples appear.
     let mut order: Vec<Box<str>> = Vec::new();
     let mut samples: HashMap<Box<str>, Values> = HashMap::new();
+    let mut experts: HashMap<(Box<str>, Field), Experts> = HashMap::new();
     for (at, entry) in file.entries().iter().enumerate() {
         let Some((key, field)) = field(&entry.name) else { continue };
+        if matches!(field, Field::RolloutExperts | Field::TrainerExperts) {
+            let of = experts.entry((key, field)).or_default();
+            of.add(file, at, entry, origin)?;
+            continue;
+        }
         let Some(values) = values(file, at, entry, origin)? else { continue };
         if field == Field::Step {
             step = values.first().and_then(|value| id(*value).ok()).map_or(step, u64::from);
@@ -70,7 +91,9 @@ pub(super) fn read(origin: Origin<'_>, file: &dyn TensorFile, into: &mut Collect
         let Some(values) = samples.get(key).filter(|values| values.contains_key(&Field::Tokens)) else {
             continue;
         };
-        add(place, values, step, origin, into).map_err(|message| {
+        let of = |field: Field| experts.get(&(key.clone(), field));
+        let experts = [of(Field::RolloutExperts), of(Field::TrainerExperts)];
+        add(place, values, experts, step, origin, into).map_err(|message| {
             ReadError::format(
                 origin.path,
                 format!("sample {}: {message}", probe_read::tensor_file::printable(key)),
@@ -110,9 +133,76 @@ fn values(
     })
 }
 
+impl Experts {
+    /// Adds an entry: all tokens as one array `[tokens, layers, chosen]`, or one number of a list of lists of lists.
+    fn add(
+        &mut self,
+        file: &dyn TensorFile,
+        at: usize,
+        entry: &Entry,
+        origin: Origin<'_>,
+    ) -> Result<(), ReadError> {
+        let refused = |message: String| {
+            ReadError::format(
+                origin.path,
+                format!("{}: {message}", probe_read::tensor_file::printable(&entry.name)),
+            )
+        };
+        let expert = |value: f64| {
+            id(value)
+                .ok()
+                .and_then(|id| u16::try_from(id).ok())
+                .ok_or_else(|| format!("{value} is not an expert"))
+        };
+        match &entry.value {
+            Value::Tensor(record) => {
+                let &[_, layers, _] = &record.shape[..] else {
+                    return Err(refused(format!(
+                        "has shape {:?}, expected [tokens, layers, chosen]",
+                        record.shape
+                    )));
+                };
+                self.layers = usize::try_from(layers).map_err(|error| refused(error.to_string()))?;
+                let values = numbers(&file.load(at)?, origin.path)?;
+                self.values = values.into_iter().map(expert).collect::<Result<_, _>>().map_err(refused)?;
+            }
+            Value::Scalar(Scalar::Number(number)) => {
+                // The last two numbers of the name are layer and choice.
+                let layer = entry.name.rsplit('.').nth(1).and_then(|layer| layer.parse::<usize>().ok());
+                self.layers = self.layers.max(layer.map_or(0, |layer| layer.saturating_add(1)));
+                self.values.push(expert(Number::as_f64(*number)).map_err(refused)?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Returns the experts of each token; one more than `tokens - 1` is none.
+    fn of(&self, tokens: usize) -> Result<std::slice::Chunks<'_, u16>, String> {
+        let rows = tokens.saturating_sub(1);
+        let width = self.values.len().checked_div(rows).unwrap_or(0);
+        let fits = width > 0 && width * rows == self.values.len() && width.is_multiple_of(self.layers.max(1));
+        // Some engines return experts of the last token as well, which nothing was sampled after.
+        let longer = self.values.len().checked_div(tokens).unwrap_or(0);
+        match (
+            fits,
+            longer > 0 && longer * tokens == self.values.len() && longer.is_multiple_of(self.layers.max(1)),
+        ) {
+            (true, _) => Ok(self.values.chunks(width)),
+            (_, true) => Ok(self.values.chunks(longer)),
+            _ => Err(format!(
+                "has {} experts in {} layers, which {tokens} tokens cannot have",
+                self.values.len(),
+                self.layers
+            )),
+        }
+    }
+}
+
 fn add(
     place: usize,
     values: &Values,
+    experts: [Option<&Experts>; 2],
     step: u64,
     origin: Origin<'_>,
     into: &mut Collected,
@@ -143,6 +233,11 @@ fn add(
         #[expect(clippy::cast_possible_truncation, reason = "a version is a small count")]
         version: of(Field::Version).and_then(<[f64]>::last).map(|version| *version as i64),
     });
+    let mut routes = [None, None];
+    for (route, experts) in routes.iter_mut().zip(experts) {
+        *route =
+            experts.map(|experts| Ok::<_, String>((experts.of(ids.len())?, experts.layers))).transpose()?;
+    }
     let prompt = ids.len() - response;
     for (at, id) in ids.iter().enumerate() {
         let inside = at.checked_sub(prompt);
@@ -163,6 +258,13 @@ fn add(
             trainer: recorded(trainer),
             counted,
         });
+        for (side, route) in [Side::Rollout, Side::Trainer].into_iter().zip(&mut routes) {
+            if let Some((chunks, layers)) = route
+                && let Some(experts) = chunks.next()
+            {
+                into.builder.route(side, &Route { layers: *layers, experts, margins: &[] })?;
+            }
+        }
     }
     Ok(())
 }

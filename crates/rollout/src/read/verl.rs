@@ -1,5 +1,6 @@
 //! Tensors of a batch of verl, `[batch, length]`: `responses`, `response_mask`, `rollout_log_probs`, `old_log_probs`, and where they
-//! are there `attention_mask`, `prompts`, `input_ids`.
+//! are there `attention_mask`, `prompts`, and experts `[batch, prompt and response, layer, choice]`: `routed_experts` of the engine,
+//! `trainer_routed_experts` and, without choices, `trainer_router_margins` of the trainer.
 //!
 //! Prompts are padded on the left, responses on the right. Where a file has one of the two log-probabilities, it holds one side.
 
@@ -8,6 +9,7 @@ use std::path::Path;
 
 use super::fields::{id, narrow, place};
 use super::{Collected, EXPECTED, Origin, step_of};
+use crate::routes::Route;
 use crate::table::{NO_ID, Sample, Side, Token};
 use probe_dump::{DType, TensorData};
 use probe_files::limits::MAX_ROLLOUT_TOKENS;
@@ -21,6 +23,79 @@ const TRAINER: [&str; 3] = ["old_log_probs", "old_log_prob", "log_probs"];
 const ROLLOUT: [&str; 2] = ["rollout_log_probs", "rollout_log_prob"];
 /// Names of the mask of tokens in the loss.
 const MASK: [&str; 2] = ["response_mask", "loss_mask"];
+
+/// Names of experts and of margins, with their side.
+const EXPERTS: [(Side, &str, &str); 3] = [
+    (Side::Rollout, "routed_experts", "router_margins"),
+    (Side::Rollout, "rollout_routed_experts", "rollout_router_margins"),
+    (Side::Trainer, "trainer_routed_experts", "trainer_router_margins"),
+];
+
+/// Experts of all tokens of the batch on one side.
+struct Experts {
+    side: Side,
+    /// Rows, tokens of each, layers, experts of each.
+    sizes: [usize; 4],
+    values: Vec<u16>,
+    margins: Vec<f32>,
+}
+
+impl Experts {
+    fn load(
+        path: &Path,
+        file: &dyn TensorFile,
+        places: &HashMap<&str, usize>,
+        rows: usize,
+    ) -> Result<Vec<Self>, ReadError> {
+        let mut all = Vec::new();
+        for (side, experts, margins) in EXPERTS {
+            let Some(&at) = places.get(experts) else { continue };
+            let refused = |message: String| ReadError::format(path, format!("{experts} {message}"));
+            let tensor = file.load(at)?;
+            let &[of, tokens, layers, chosen] = tensor.shape() else {
+                return Err(refused(format!(
+                    "has shape {:?}, expected [batch, length, layers, chosen]",
+                    tensor.shape()
+                )));
+            };
+            if of != rows {
+                return Err(refused(format!("has {of} rows, but the log-probabilities {rows}")));
+            }
+            // Padding is -1 in some programs.
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the conversion saturates"
+            )]
+            let values = numbers(&tensor, path)?.into_iter().map(|value| value as u16).collect();
+            let margins = match places.get(margins) {
+                Some(&at) => {
+                    let tensor = file.load(at)?;
+                    if tensor.shape() != [rows, tokens, layers] {
+                        return Err(refused(format!("has margins of shape {:?}", tensor.shape())));
+                    }
+                    numbers(&tensor, path)?.into_iter().map(narrow).collect()
+                }
+                None => Vec::new(),
+            };
+            all.push(Self { side, sizes: [rows, tokens, layers, chosen], values, margins });
+        }
+        Ok(all)
+    }
+
+    /// Sets the experts of the token at `place` of prompt and response, which have `length` places.
+    fn route(&self, row: usize, place: usize, length: usize, into: &mut Collected) -> Result<(), String> {
+        let [_, tokens, layers, chosen] = self.sizes;
+        // Experts of the response alone.
+        let Some(place) = (place + tokens).checked_sub(length).filter(|place| *place < tokens) else {
+            return Ok(());
+        };
+        let at = (row * tokens + place) * layers;
+        let experts = self.values.get(at * chosen..(at + layers) * chosen).unwrap_or_default();
+        let margins = self.margins.get(at..at + layers).unwrap_or_default();
+        into.builder.route(self.side, &Route { layers, experts, margins })
+    }
+}
 
 /// A matrix of the file.
 struct Matrix {
@@ -50,6 +125,7 @@ struct Batch {
     rows: usize,
     width: usize,
     tensors: HashMap<&'static str, Matrix>,
+    experts: Vec<Experts>,
     trainer: Option<&'static str>,
     rollout: Option<&'static str>,
 }
@@ -99,7 +175,8 @@ impl Batch {
             }
         }
         let tensors = tensors.into_iter().map(|(name, (_, matrix))| (name, matrix)).collect();
-        Ok(Self { rows, width, tensors, trainer, rollout })
+        let experts = Experts::load(path, file, &places, rows)?;
+        Ok(Self { rows, width, tensors, experts, trainer, rollout })
     }
 
     fn of(&self, name: &str, row: usize) -> Option<&[f64]> {
@@ -126,6 +203,7 @@ impl Batch {
             let id = prompts.map_or(Ok(NO_ID), |prompts| id(prompts[at]))?;
             let position = self::place(at - padding);
             into.builder.token(Token { id, position, rollout: None, trainer: None, counted: false });
+            self.experts.iter().try_for_each(|experts| experts.route(row, at, prompt + self.width, into))?;
         }
         let ids = self.of("responses", row);
         let mask = MASK.iter().find_map(|name| self.of(name, row));
@@ -147,6 +225,9 @@ impl Batch {
             let id = ids.map_or(Ok(NO_ID), |ids| id(ids[t]))?;
             let position = self::place(prompt - padding + t);
             into.builder.token(Token { id, position, rollout, trainer, counted });
+            self.experts
+                .iter()
+                .try_for_each(|experts| experts.route(row, prompt + t, prompt + self.width, into))?;
         }
         Ok(())
     }
