@@ -16,6 +16,7 @@ import fork_server
 import pytest
 
 from .blocks import ROOT
+from .rollout_files import prepare as prepare_rollout
 
 MODEL = """
 import torch
@@ -112,6 +113,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert packed.returncode == 0, packed.stderr
     shutil.copy(folder / "gpu.zip", folder / "npu.zip")
     _prepare_gate(folder)
+    prepare_rollout(folder)
     (folder / "testdata").symlink_to(ROOT / "testdata")
     return folder
 
