@@ -220,9 +220,10 @@ fn with_experts(moved: impl Fn(u32) -> u32) -> String {
         for t in 0..40_u32 {
             let own = (7 * sample + 3 * t) % 8;
             let value = -0.1 - 0.05 * f64::from(t % 7);
+            let noise = if (sample + t).is_multiple_of(2) { 1e-4 } else { -1e-4 };
             out += &format!(
                 "{}\n",
-                json!({"sample": sample, "position": t, "token_id": 10 + t, "rollout_logprob": value, "trainer_logprob": value + 1e-4,
+                json!({"sample": sample, "position": t, "token_id": 10 + t, "rollout_logprob": value, "trainer_logprob": value + noise,
                     "rollout_routed_experts": [[own, 8], [own, 9]], "trainer_routed_experts": [[own, 8], [moved(own), 9]],
                     "trainer_router_margins": [0.2, 0.3]})
             );
@@ -252,6 +253,13 @@ fn experts_of_a_plain_table_are_compared_and_written() {
     let (code, _, error) =
         probe(&["rollout", &place.write("other.jsonl", &other).display().to_string(), "--format", "json"]);
     assert!(code == 2 && error.contains("line 1: 99999 is not an expert"), "{error}");
+}
+
+#[test]
+fn experts_of_slime_are_arrays_of_numpy() {
+    let (rollout, trainer) = (data("slime_experts_rollout_3.pt"), data("slime_experts_train_3.pt"));
+    let (code, report) = compared(&[&rollout, &trainer]);
+    assert_eq!((code, causes(&report), &report["steps"][0]["step"]), (1, vec!["routing"], &json!(3)), "{report:#}");
 }
 
 #[test]

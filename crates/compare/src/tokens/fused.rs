@@ -45,11 +45,10 @@ pub(super) fn unpad(views: &mut [View; 2]) {
         };
         let (less, more) = (ours.min(theirs), ours.max(theirs));
         if less < more && PADDED_TO.iter().any(|unit| less.next_multiple_of(*unit) == more) {
-            let (side, at) = if ours > theirs { (0, at) } else { (1, other) };
-            let narrowed = views[side].narrow(at, "output.0", less);
-            if narrowed.is_some() {
-                let shorter = if side == 0 { (1, other) } else { (0, at) };
-                views[shorter.0].ops[shorter.1].slots.retain(|slot| slot.side != SlotSide::Parameter);
+            let [(padded, op), (plain, twin)] =
+                if ours > theirs { [(0, at), (1, other)] } else { [(1, other), (0, at)] };
+            if views[padded].narrow(op, "output.0", less).is_some() {
+                views[plain].ops[twin].slots.retain(|slot| slot.side != SlotSide::Parameter);
             }
         }
     }
