@@ -259,7 +259,11 @@ fn experts_of_a_plain_table_are_compared_and_written() {
 fn experts_of_slime_are_arrays_of_numpy() {
     let (rollout, trainer) = (data("slime_experts_rollout_3.pt"), data("slime_experts_train_3.pt"));
     let (code, report) = compared(&[&rollout, &trainer]);
-    assert_eq!((code, causes(&report), &report["steps"][0]["step"]), (1, vec!["routing"], &json!(3)), "{report:#}");
+    assert_eq!(
+        (code, causes(&report), &report["steps"][0]["step"]),
+        (1, vec!["routing"], &json!(3)),
+        "{report:#}"
+    );
 }
 
 #[test]

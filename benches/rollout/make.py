@@ -1,7 +1,7 @@
 """Rolls out, scores and plants faults: make.py FOLDER HALF MODEL [ROWS,ROWS,... [FAULT,FAULT,...]]. Each model is made by a process of its own.
 
 A half (`seen`, `sealed`) has models, samples and sizes of faults of its own. FOLDER/HALF/{float32,bfloat16}/MODEL holds a file a pair, as tensors of verl, and
-MODEL.json says what is wrong in each. MODEL-quantized holds passes of the trainer with quantised weights. 2 rows have some 64 tokens, 1900 rows 65,536.
+MODEL.json says what is wrong in each. MODEL-quantized holds passes of the trainer with quantised weights. 2 rows have some 64 tokens, 2,260 rows some 65,536.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from trainer import scores
 
 @dataclass
 class ForwardBatch:
-    """What a server passes to its model beside the tokens."""
+    """The batch that a server passes to its model beside the tokens."""
 
     input_ids: Tensor
     seq_lens: Tensor

@@ -219,9 +219,10 @@ fn response(table: &Table, sample: &Sample) -> Vec<u32> {
     sample.range.clone().filter(scored).map(|place| ids[place]).collect()
 }
 
-/// Whether samples are joined within their step.
+/// Scope in which samples are joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Steps {
+    /// Samples of one step belong to samples of that step.
     Same,
     /// Two files of one step are of the same, however each numbers it; and so are files that share no step.
     Any,

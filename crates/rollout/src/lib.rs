@@ -140,7 +140,7 @@ pub fn compare(rollout: &Path, options: &RolloutOptions) -> Result<RolloutOutcom
     Ok(RolloutOutcome::of(rollout, joined, formats, files, &ours.faults, &passes, options))
 }
 
-/// What other passes of the trainer show.
+/// Other passes of the trainer over the same tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Passes {
     /// How far a second pass is from the first, by step.

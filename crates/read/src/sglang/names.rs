@@ -15,7 +15,7 @@ const CORE: [&str; 8] = [
     "cu_seqlens_kv",
 ];
 
-/// What a file holds, as its name says.
+/// The name of a file, which says where its value lies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FileName {
     /// The whole name.

@@ -32,7 +32,7 @@ pub(in crate::tensor_file) enum Rebuild {
     Meta,
 }
 
-/// What an array of `NumPy` is made of. Its elements lie in the program itself.
+/// A step in the making of an array of `NumPy`, whose elements lie in the program itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tensor_file) enum ArrayPart {
     /// `numpy.ndarray`, as argument of the next.
