@@ -199,6 +199,19 @@ impl Experts {
     }
 }
 
+/// Returns the number of tokens of a response: the length that the file states, or that of its lists.
+fn response(tokens: usize, lists: &[Option<&[f64]>], stated: Option<f64>) -> Result<usize, String> {
+    let lengths: BTreeSet<usize> = lists.iter().flatten().map(|list| list.len()).collect();
+    let stated = stated.map(id).transpose()?.map(|length| length as usize);
+    match (lengths.len(), stated.or(lengths.first().copied())) {
+        (0 | 1, Some(length)) if length <= tokens && lengths.iter().all(|has| *has == length) => Ok(length),
+        (0, None) => Err("has no response_length and no log-probabilities".into()),
+        _ => Err(format!(
+            "has {tokens} tokens, response_length {stated:?} and lists of {lengths:?} entries, which do not fit"
+        )),
+    }
+}
+
 fn add(
     place: usize,
     values: &Values,
@@ -211,18 +224,7 @@ fn add(
     let one = |field: Field| of(field).and_then(<[f64]>::first).copied();
     let ids = of(Field::Tokens).unwrap_or_default();
     let lists = [Field::Rollout, Field::Trainer, Field::Mask].map(of);
-    let lengths: BTreeSet<usize> = lists.iter().flatten().map(|list| list.len()).collect();
-    let stated = one(Field::Length).map(id).transpose()?.map(|length| length as usize);
-    let response = match (lengths.len(), stated.or(lengths.first().copied())) {
-        (0 | 1, Some(length)) if length <= ids.len() && lengths.iter().all(|has| *has == length) => length,
-        (0, None) => return Err("has no response_length and no log-probabilities".into()),
-        _ => {
-            return Err(format!(
-                "has {} tokens, response_length {stated:?} and lists of {lengths:?} entries, which do not fit",
-                ids.len()
-            ));
-        }
-    };
+    let response = response(ids.len(), &lists, one(Field::Length))?;
     let name = one(Field::Name).map(|name| name.to_string());
     into.builder.begin(Sample {
         step,
