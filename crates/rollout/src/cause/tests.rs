@@ -312,13 +312,11 @@ fn flips_at_ties_are_noise_and_others_are_named() {
             );
         }
     }
-    for (fault, router, said) in [
-        ("rolled", "router 1", "0 is 1"),
-        ("swapped", "router 2", "experts of the rollout have another number in the trainer: 0 is 1"),
-    ] {
+    // Among two of six experts, one that is exchanged often comes with its partner, so that it is not lost in all tokens.
+    for (fault, router) in [("rolled", "router 1"), ("swapped", "router 2")] {
         let (found, _, evidence) = causes_of_routes(fault, true, 7);
         assert_eq!(found, ["routing"], "{fault}");
-        assert!(evidence.contains(router) && evidence.contains(said), "{evidence}");
+        assert!(evidence.contains(router) && evidence.contains("margins above the median"), "{evidence}");
     }
 }
 
