@@ -24,11 +24,13 @@ DEFAULT_PATH = "./dump_path"
 DEFAULT_TASK = "statistics"
 DEFAULT_LEVEL = "L1"
 
-#: Tasks without a counterpart, and what to do instead.
+#: Tasks without a counterpart: the reason, and what to do instead.
 _TASKS_REFUSED = {
-    "run_ut": "take a dump with task 'acc_check' and run 'probe check-ops' on it",
-    "diff_check": "take a dump with task 'hash' in both runs and run 'probe compare'",
-    "grad_probe": "use level 'L0': the gradients of all parameters are recorded",
+    "run_ut": "it records nothing of a training, but checks functions afterwards; take a dump with task 'acc_check' and run 'probe check-ops' on it",
+    "diff_check": "it compares checksums with an earlier dump of the older tool, and a dump here has others; take a dump with task 'hash' in both runs "
+                  "and run 'probe compare'",
+    "grad_probe": "it writes files of another form, which nothing here reads; use level 'L0': the gradients of all parameters are recorded, and 'probe "
+                  "compare' judges them",
 }
 
 #: Tasks with a counterpart of another kind, and what is recorded instead. `{output}` is the dump.
@@ -41,11 +43,16 @@ _TASKS_MAPPED = {
                       "'probe compare --noise'",
 }
 
-#: Keys whose effect is not available, and what to do instead. Ignoring them would give a different dump from the one
+_EARLIER = (
+    "the checksums of an earlier dump of the older tool cannot be compared with those taken here; take dumps with task 'hash' in both runs, run 'probe "
+    "compare', and record the data of what it names with 'tensor_list'"
+)
+
+#: Keys whose effect is not available: the reason, and what to do instead. Ignoring them would give a different dump from the one
 #: asked for.
 _REFUSED = {
-    "bench_path": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
-    "diff_nums": "saving only what differs from an earlier dump is not supported; take dumps with task 'hash' and run 'probe compare'",
+    "bench_path": _EARLIER,
+    "diff_nums": _EARLIER,
 }
 
 #: Keys of the task `acc_check` alone, and what other tasks have.
@@ -117,9 +124,12 @@ def _loaded(top: Keys) -> dict[str, Any]:
     load.only(("path", "modules", "step", "rank", "dump_after_load"))
     for key in ("step", "rank"):
         if load.get(key) is not None:
-            raise load.error(key, f"is not supported: values come from the same {key} of the dump; leave it out")
+            raise load.error(key, f"is not supported: values of another {key} would show the difference between the two; leave it out, "
+                             f"and they come from the same {key} of the dump")
     if load.get("path") is None or not load.texts("modules"):
         raise top.error("load", "names no dump (path) or no modules")
+    if load.flag("dump_after_load") is False:
+        warn(f"{load.name('dump_after_load')}: ignored, the run is recorded: what the modules make of the values is what it is for")
     return {"inject": load.get("path"), "inject_at": tuple(load.texts("modules"))}
 
 
@@ -134,7 +144,7 @@ def _checked(chosen: Mapping[str, Any], source: str) -> Settings:
 def _task(top: Keys) -> str:
     task = top.get("task") or DEFAULT_TASK
     if task in _TASKS_REFUSED:
-        raise top.error("task", f"is not supported; {_TASKS_REFUSED[task]}")
+        raise top.error("task", f"is not supported: {_TASKS_REFUSED[task]}")
     if not isinstance(task, str) or task not in (*_BLOCKS, *_TASKS_MAPPED):
         raise top.error("task", f"is unknown; {suggestion(str(task), (*_BLOCKS, *_TASKS_MAPPED, *_TASKS_REFUSED))}")
     return task

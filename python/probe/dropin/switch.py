@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from probe.messages import warn
+from probe.messages import say_once, warn
 from probe.watched import Watched
 
 
@@ -14,6 +14,8 @@ class Switch:
     def __init__(self, path: str, on: bool) -> None:
         self._file = Watched(path)
         self.on = on
+        if not on:
+            say_once(f"{path}: dump_enable is false, so nothing is recorded until the file says true")
 
     def look(self) -> bool:
         """Returns true if the recording is on. A file that cannot be read switches it off, and a line says so."""
