@@ -120,6 +120,7 @@ fn an_old_dump_makes_room_when_that_is_wanted_and_nothing_else_does() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("dump");
     write(&root, CaptureTask::Tensor, 0, &|_| (), 0.0);
+    write(&root.join("noise"), CaptureTask::Tensor, 0, &|_| (), 0.0);
     for place in ["step20/rank0/notes.txt", "step20/notes.txt", "notes.txt"] {
         fs::write(root.join(place), "mine").unwrap();
         let before = contents(&root);
@@ -130,7 +131,7 @@ fn an_old_dump_makes_room_when_that_is_wanted_and_nothing_else_does() {
     }
     let manifest = RunManifest::default();
     let mut writer = DumpWriter::create_over(Existing::Replace, &root, &manifest, 0).unwrap();
-    assert!(!root.join("step20").exists());
+    assert!(!root.join("step20").exists() && !root.join("noise").exists());
     writer.begin_step(20).unwrap();
     drop(writer);
     fs::create_dir(folder.path().join("mine")).unwrap();

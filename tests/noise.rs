@@ -146,3 +146,29 @@ fn a_run_that_is_no_second_run_of_the_baseline_is_refused() {
     assert!(err.contains("not a second run"), "{err}");
     assert!(!dumps.path("noise.toml").exists());
 }
+
+#[test]
+fn noise_that_was_recorded_with_the_baseline_needs_no_option() {
+    let dumps = Dumps::of(
+        FIRST,
+        &[
+            ("baseline/noise", Run { number: 1, ..FIRST }),
+            ("sound", Run { number: 2, ..FIRST }),
+            ("faulty", Run { number: 3, fault: 20.0 * NOISE, ..FIRST }),
+            ("other", Run { data: 50, ..FIRST }),
+        ],
+    );
+    let sound = dumps.compare("sound", &[]);
+    assert_eq!(sound.summary.verdict, RunVerdict::Agree, "{:?}", sound.summary.first_divergence);
+    assert!(sound.summary.notes[0].contains("baseline/noise: 12 results"), "{:?}", sound.summary.notes);
+    let step = Compare::new(dumps.path("baseline/step0/rank0"), dumps.path("sound/step0/rank0")).run();
+    assert_eq!(step.code, 0, "{}", step.stdout);
+    let faulty = dumps.compare("faulty", &[]);
+    assert_eq!(faulty.first().unwrap().0, "Functional.gelu.3.forward");
+    // Of a program that did not repeat itself, nothing is used.
+    fs::remove_dir_all(dumps.path("baseline/noise")).unwrap();
+    fs::rename(dumps.path("other"), dumps.path("baseline/noise")).unwrap();
+    let without = dumps.compare("sound", &[]);
+    assert_eq!(without.summary.verdict, RunVerdict::Diverged);
+    assert!(without.summary.notes[0].starts_with("not used: noise "), "{:?}", without.summary.notes);
+}

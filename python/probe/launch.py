@@ -48,6 +48,8 @@ class Order:
     #: Mode in which the agent records operators below Python: `only` those, `beside` the ops of torch, or `alone`, where it
     #: detects steps by itself; None if it does not.
     runtime: str | None = None
+    #: True if the program ends with its last recorded step.
+    stop: bool = False
 
     @classmethod
     def from_environment(cls) -> Order | None:
@@ -59,7 +61,8 @@ class Order:
         try:
             values = json.loads(text)
             arguments = dict(values.get("arguments") or {})
-            return cls(values.get("config"), arguments, values.get("directory"), str(values.get("run") or ""), values.get("runtime"))
+            run, stop = str(values.get("run") or ""), bool(values.get("stop"))
+            return cls(values.get("config"), arguments, values.get("directory"), run, values.get("runtime"), stop)
         except (ValueError, TypeError, AttributeError) as error:
             raise SettingsError(f"{VARIABLE} in the environment cannot be read: {error}") from None
 
@@ -94,6 +97,8 @@ class Launch:
         self._dismissed = False
         #: True once the last requested step has ended.
         self._over = False
+        #: True if the program ends then.
+        self.stops = False
         self._pid = os.getpid()
         self._closed = False
 
@@ -224,6 +229,8 @@ class Launch:
         self._over = True
         self._leave()
         self._close()
+        if self.stops:
+            raise SystemExit(0)
 
     def _close(self) -> None:
         session, self._session = self._session, None
@@ -290,7 +297,12 @@ def install() -> None:
     order, settings = _ordered()
     if order is None or settings is None or any(launch.framework is Torch for launch in _launches):
         return
-    begin(Launch(settings, _session if order.runtime is None else _with_runtime(order.runtime == "only")))
+    launch = Launch(settings, _session if order.runtime is None else _with_runtime(order.runtime == "only"))
+    # Ranks that record nothing do not know when the others have ended, and would wait for them.
+    launch.stops = order.stop and settings.ranks.all
+    begin(launch)
+    if settings.pack:
+        _pack(settings, order)
     from probe.names import check_apis
 
     for warning in check_apis(settings):
@@ -336,7 +348,10 @@ def hand_over(settings: Settings, framework: type[Torch] = Torch) -> tuple[Setti
             launch._dismiss(None)
     begun = own.hand_over()
     if begun is None:
-        return order.over(settings), None
+        settings = order.over(settings)
+        if settings.pack:
+            _pack(settings, order)
+        return settings, None
     say_once("the recording began before the program's own debugger was made: the settings of the command hold, not those of its file")
     return own.settings, begun
 
@@ -381,6 +396,13 @@ def _session(settings: Settings) -> current.Recording:
     from probe.recorder._session import Session
 
     return Session(settings)
+
+
+def _pack(settings: Settings, order: Order) -> None:
+    """Packs the run of this process beside its dump."""
+    from probe.config_check import collect
+
+    collect.beside(settings.output, order.run.replace("-", ""), collect.process(PID_VARIABLE))
 
 
 def _with_runtime(only: bool) -> Callable[[Settings], current.Recording]:

@@ -116,6 +116,8 @@ class Settings:
     recheck: bool = False
     #: True if memory that torch gives out unwritten is filled with NaN.
     poison: bool = False
+    #: True if the configuration pack of the run is written beside the dump.
+    pack: bool = False
     #: True if the line at the end of the recording is left out.
     quiet: bool = False
     #: Rank of this process if neither the environment nor torch.distributed knows it.
@@ -393,6 +395,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "control": _file,
     "keep": _word(KEEPS),
     "keep_steps": _keep_steps,
+    "pack": _flag,
     "quiet": _flag,
     "rank": _rank,
 }

@@ -44,6 +44,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "replace": ('["results"]', ("results",)),
     "recheck": ("true", True),
     "poison": ("true", True),
+    "pack": ("true", True),
     "quiet": ("true", True),
     "rank": ("3", 3),
 }

@@ -1,6 +1,7 @@
 //! `probe capture`: runs the user's program with the recorder inside it.
 
 use std::ffi::OsString;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use std::{env, fs};
@@ -11,13 +12,14 @@ use serde_json::{Map, Value, json};
 
 use super::args::{numbers, size};
 use super::program::{self, Order};
-use super::{Exit, terminal};
+use super::{Exit, packs, terminal, twin};
 use crate::capture::{self, Existing};
-use crate::dump::native::RUNTIME_FOLDER;
+use crate::dump::native::{NOISE_FOLDER, RUNTIME_FOLDER};
 
 /// Run a program and record the inputs and outputs of every torch op; the program itself is not changed.
 ///
-/// Each optimizer step ends an iteration, unless --step-on says otherwise. Every option is also a key of the --config file; options override the file.
+/// Each optimizer step ends an iteration, unless --step-on says otherwise. Every option but --twin is also a key of the --config file; options
+/// override the file.
 ///
 /// The exit code is the program's own; 2 if it could not be started.
 #[derive(Debug, Args)]
@@ -26,6 +28,7 @@ Examples:
   probe capture --steps 10-12 -o gpu_dump -- python train.py --batch 8
   probe capture --ranks 0 --task tensor -- torchrun train.py
   probe capture --include 'layers.3.*' --level op -- python train.py
+  probe capture --pack --twin --steps 0 -o gpu_dump -- python train.py
   probe capture --perturb -o gpu_noise -- python train.py
   probe capture --inject gpu_dump --at layers.3.mlp -o npu_alone -- python train.py
   probe capture --recheck --poison --steps 0 -- python train.py
@@ -107,6 +110,15 @@ pub(super) struct CaptureArgs {
     #[arg(long, value_name = "SEED", num_args = 0..=1, default_missing_value = "0", value_parser = clap::value_parser!(u32).range(..1 << 31))]
     pub(super) perturb: Option<u32>,
 
+    /// Run the program once more afterwards, up to the last recorded step, with weights and inputs perturbed by one rounding, and keep
+    /// that as noise in the dump: `probe compare` then allows for it. The program must repeat itself (seeds).
+    #[arg(long, conflicts_with_all = ["runtime", "control", "perturb", "inject"])]
+    pub(super) twin: bool,
+
+    /// Write the configuration pack of the run beside the dump, as DUMP.config.zip, for `probe config-check` and `probe compare`.
+    #[arg(long)]
+    pub(super) pack: bool,
+
     /// Change the run: give ops the values that DUMP recorded (with --task tensor) in place of their own, so that each shows its own
     /// error alone.
     #[arg(long, value_name = "DUMP", conflicts_with_all = ["runtime", "control", "perturb"])]
@@ -148,18 +160,64 @@ pub(super) enum Runtime {
 
 /// Runs the subcommand. Returns only if the program could not be started.
 pub(super) fn run(args: &CaptureArgs) -> anyhow::Result<Exit> {
-    let order = Order {
-        variable: "PROBE_CAPTURE",
-        value: settings(args)?.to_string(),
-        // Owner, pack and runtime settings inherited from a command that this one runs inside.
-        stale: &["PROBE_CAPTURE_OWNER", "PROBE_CONFIG_CHECK", "PROBE_RUNTIME"],
-    };
+    let settings = settings(args)?;
     check(args)?;
+    if args.twin {
+        return twice(args, settings);
+    }
     let runtime = match args.runtime {
         Some(runtime) => Some(below_python(args, runtime, &place(args)?.0)?),
         None => None,
     };
-    program::run(&args.command, &order, runtime.as_deref().unwrap_or_default(), || prepare(args))
+    program::run(&args.command, &order(&settings), runtime.as_deref().unwrap_or_default(), || prepare(args))
+}
+
+/// Returns the order of these settings.
+fn order(settings: &Value) -> Order {
+    Order {
+        variable: "PROBE_CAPTURE",
+        value: settings.to_string(),
+        // Owner, pack and runtime settings inherited from a command that this one runs inside.
+        stale: &["PROBE_CAPTURE_OWNER", "PROBE_CONFIG_CHECK", "PROBE_RUNTIME"],
+    }
+}
+
+/// Runs the program with `settings`, and then once more, perturbed.
+fn twice(args: &CaptureArgs, mut settings: Value) -> anyhow::Result<Exit> {
+    let file = file(args);
+    for key in ["perturb", "inject", "control", "keep"] {
+        if file.contains_key(key) {
+            bail!("--twin: measures the noise of an ordinary run; leave out `{key}` in the file of --config");
+        }
+    }
+    let chosen = |option: &Option<String>, key: &str, word| {
+        option.as_deref().or_else(|| file.get(key)?.as_str()) == Some(word)
+    };
+    if chosen(&args.task, "task", "hash") {
+        bail!("--twin: hashes have no size, so every one of them would differ; choose another task");
+    }
+    if chosen(&args.level, "level", "save") {
+        bail!("--twin: nothing is perturbed at level save; choose another level");
+    }
+    let (dump, _) = place(args)?;
+    let noise = dump.join(NOISE_FOLDER);
+    settings["arguments"]["output"] = text(&dump)?.into();
+    let plain = program::ready(&args.command, &order(&settings), &[], || prepare(args))?;
+    let moved = || {
+        let changes = [
+            ("output", text(&noise)?.into()),
+            ("perturb", 0.into()),
+            ("pack", false.into()),
+            ("quiet", true.into()),
+        ];
+        for (key, value) in changes {
+            settings["arguments"][key] = value;
+        }
+        settings["run"] = run_identity().into();
+        settings["stop"] = true.into();
+        program::ready(&args.command, &order(&settings), &[], || Ok(()))
+    };
+    twin::run(&plain, moved, [&dump, &noise], args.quiet || is_set(&file, "quiet"))
 }
 
 /// Rejects options that cannot be combined.
@@ -168,6 +226,11 @@ fn check(args: &CaptureArgs) -> anyhow::Result<()> {
     if counted && args.level.is_some() {
         bail!(
             "--step-on with an operator counts steps below Python; torch ops recorded with it (--level) count their own: leave one out"
+        );
+    }
+    if counted && args.pack {
+        bail!(
+            "--pack: is written when torch's model is called, and --step-on with an operator leaves torch alone"
         );
     }
     if args.runtime != Some(Runtime::AclDump) {
@@ -285,22 +348,44 @@ fn prepare(args: &CaptureArgs) -> anyhow::Result<()> {
         let several = env::var("WORLD_SIZE").is_ok_and(|size| size.parse().is_ok_and(|size: u32| size > 1));
         return if several { Ok(()) } else { Ok(capture::prepare_cann(&output, existing, "--overwrite")?) };
     }
-    Ok(capture::prepare(&output, existing, "--overwrite")?)
+    capture::prepare(&output, existing, "--overwrite")?;
+    if args.pack || is_set(&file(args), "pack") {
+        // A pack that an earlier run left would describe that one if this one wrote none.
+        let pack = packs::beside(&output);
+        match fs::remove_file(&pack) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(error).context(pack.display().to_string());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
-/// Returns the folder of the dump, and whether the settings file asks to replace an old one. The package reports a file that
-/// is not TOML.
+/// Returns the folder of the dump, and whether the settings file asks to replace an old one.
 fn place(args: &CaptureArgs) -> anyhow::Result<(PathBuf, bool)> {
-    let file = args.config.as_ref().and_then(|path| fs::read_to_string(path).ok());
-    let file = file.and_then(|text| text.parse::<toml::Table>().ok()).unwrap_or_default();
+    let file = file(args);
     let written = file.get("output").and_then(toml::Value::as_str).map(PathBuf::from);
     let output = args.output.clone().or(written).unwrap_or_else(|| "probe_dump".into());
     let output = match (output.strip_prefix("~"), env::home_dir()) {
         (Ok(rest), Some(home)) => home.join(rest),
         _ => output,
     };
-    let overwrite = file.get("overwrite").and_then(toml::Value::as_bool).unwrap_or_default();
-    Ok((std::path::absolute(output)?, overwrite))
+    Ok((std::path::absolute(output)?, is_set(&file, "overwrite")))
+}
+
+/// Returns the content of the settings file, empty if there is none or it cannot be read: the package reports that.
+fn file(args: &CaptureArgs) -> toml::Table {
+    let text = args.config.as_ref().and_then(|path| fs::read_to_string(path).ok());
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn is_set(file: &toml::Table, key: &str) -> bool {
+    file.get(key).and_then(toml::Value::as_bool).unwrap_or_default()
+}
+
+fn text(path: &Path) -> anyhow::Result<String> {
+    path.to_str().map(String::from).with_context(|| format!("{}: is not UTF-8", path.display()))
 }
 
 /// Creates the identity of this run, by which its ranks recognise one another.
@@ -311,9 +396,6 @@ fn run_identity() -> String {
 
 /// Returns the requested settings, with the keys of `probe.toml`.
 fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
-    let text = |path: &Path| {
-        path.to_str().map(String::from).with_context(|| format!("{}: is not UTF-8", path.display()))
-    };
     let mut settings = Map::new();
     let mut set = |key: &str, value: Option<Value>| {
         if let Some(value) = value {
@@ -338,6 +420,7 @@ fn settings(args: &CaptureArgs) -> anyhow::Result<Value> {
     set("inject", inject.as_deref().map(text).transpose()?.map(Value::from));
     set("inject_at", Some(&args.at).filter(|names| !names.is_empty()).map(|names| json!(names)));
     set("replace", Some(&args.replace).filter(|words| !words.is_empty()).map(|words| json!(words)));
+    set("pack", args.pack.then(|| true.into()));
     set("recheck", args.recheck.then(|| true.into()));
     set("poison", args.poison.then(|| true.into()));
     set("quiet", args.quiet.then_some(Value::from(true)));

@@ -11,9 +11,9 @@ use super::output::{in_new_folder, to_print};
 use super::progress::Bar;
 use super::scratch::Scratch;
 use super::sides::Sides;
-use super::{Exit, confirm, terminal};
+use super::{Exit, confirm, packs, terminal};
 use crate::cli::commands::CommandReport;
-use crate::compare::{CompareRequest, PartSink, Progress, Quiet, compare};
+use crate::compare::{CompareError, CompareRequest, PartSink, Progress, Quiet, compare};
 use crate::report::number::counted;
 use crate::report::text::{TextOptions, answer, render};
 use crate::report::{Extent, Format, ReportSet, Suspects, json};
@@ -149,7 +149,9 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
     let compared = |sink: &mut PartSink<'_>| {
         let bar = (!args.verbosity.quiet).then(Bar::on_terminal).flatten();
         let progress: &dyn Progress = bar.as_ref().map_or(&Quiet, |bar| bar);
-        compare(&sides[0], &sides[1], &options, progress, sink)
+        let mut summary = compare(&sides[0], &sides[1], &options, progress, sink)?;
+        summary.notes.extend(packs::note(&summary, [&sides[0], &sides[1]], &options.copies));
+        Ok::<_, CompareError>(summary)
     };
     let (summary, written) = if printed.is_some() {
         let summary = pool.install(|| compared(&mut |_| Ok(())));

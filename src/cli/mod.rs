@@ -24,6 +24,7 @@ mod nearest;
 mod origin;
 mod output;
 mod package;
+mod packs;
 mod peers;
 mod plan;
 mod print;
@@ -34,6 +35,7 @@ mod rollout;
 mod scratch;
 mod sides;
 mod terminal;
+mod twin;
 mod weights;
 
 use clap::Parser;

@@ -50,6 +50,18 @@ pub(super) fn run(
     further: &[(&str, OsString)],
     prepare: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<Exit> {
+    let ready = ready(command, order, further, prepare)?;
+    let program = ready.get_program().to_owned();
+    become_program(ready, &program)
+}
+
+/// Returns what runs `command` with `order` in effect, in place of this process. `prepare` is called last.
+pub(super) fn ready(
+    command: &[OsString],
+    order: &Order,
+    further: &[(&str, OsString)],
+    prepare: impl FnOnce() -> anyhow::Result<()>,
+) -> anyhow::Result<Command> {
     let Some((program, rest)) = command.split_first() else { bail!("no command to run") };
     let folder = match Interpreter::of(program, rest) {
         Some(interpreter) => interpreter.bootstrap(order)?,
@@ -74,7 +86,7 @@ pub(super) fn run(
     if found(program).is_some_and(|path| path.is_file()) {
         prepare()?;
     }
-    become_program(command, program)
+    Ok(command)
 }
 
 #[cfg(unix)]

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::{CaptureError, manifest};
 use probe_dump::native::{
-    FORMAT, FORMAT_VERSION, MANIFEST, RUNTIME_FOLDER, RunManifest, is_dump_file, numbered,
+    FORMAT, FORMAT_VERSION, MANIFEST, NOISE_FOLDER, RUNTIME_FOLDER, RunManifest, is_dump_file, numbered,
 };
 
 /// Treatment of a dump from another run.
@@ -184,7 +184,8 @@ fn look(root: &Path) -> Result<State, CaptureError> {
             ));
         }
         // Operators below Python may have been recorded before torch's first op.
-        if name != MANIFEST && !manifest::is_draft(&name) && !is_runtime(&entry.path()) {
+        let runtime = name == RUNTIME_FOLDER && is_dump(&entry.path());
+        if name != MANIFEST && !manifest::is_draft(&name) && !runtime {
             foreign.get_or_insert(entry.path());
         }
     }
@@ -244,12 +245,13 @@ fn holds_tables(step: &Path) -> bool {
 
 /// Removes the dump in `root`, the manifest last. Removes nothing if the folder has any other content.
 fn clear(root: &Path) -> Result<(), CaptureError> {
-    let runtime = root.join(RUNTIME_FOLDER);
+    let nested = [RUNTIME_FOLDER, NOISE_FOLDER].map(|name| (name, root.join(name)));
+    let nested: Vec<_> = nested.into_iter().filter(|(_, folder)| is_dump(folder)).collect();
     only(root, |name| {
         name == MANIFEST
             || manifest::is_draft(name)
             || numbered(name, "step").is_some()
-            || name == RUNTIME_FOLDER && is_runtime(&runtime)
+            || nested.iter().any(|(nested, _)| *nested == name)
     })?;
     for step in steps(root) {
         only(&step, |name| numbered(name, "rank").is_some())?;
@@ -265,17 +267,17 @@ fn clear(root: &Path) -> Result<(), CaptureError> {
         }
         gone(&step, fs::remove_dir(&step))?;
     }
-    if is_runtime(&runtime) {
-        clear(&runtime)?;
-        gone(&runtime, fs::remove_dir(&runtime))?;
+    for (_, folder) in nested {
+        clear(&folder)?;
+        gone(&folder, fs::remove_dir(&folder))?;
     }
     let path = root.join(MANIFEST);
     gone(&path, fs::remove_file(&path))
 }
 
-/// Returns true if this is the nested dump of operators below Python.
-fn is_runtime(folder: &Path) -> bool {
-    folder.file_name().is_some_and(|name| name == RUNTIME_FOLDER) && folder.join(MANIFEST).is_file()
+/// Returns true if a nested folder holds a dump.
+fn is_dump(folder: &Path) -> bool {
+    folder.join(MANIFEST).is_file()
 }
 
 /// Checks that a folder holds only files accepted by `ours`.

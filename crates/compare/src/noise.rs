@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::request::is_noise_file;
 use super::{CompareError, CompareOptions, DonePart, Progress, in_order, parts_at_a_time, work_on};
+use probe_dump::native::{MANIFEST, NOISE_FOLDER, root_of};
 use probe_dump::{Dump, PartKey};
 use probe_judge::{History, Incomplete, Noise, NoiseMeter, RunJudge, measure_noise};
 use probe_measure::Evidence;
@@ -41,7 +42,8 @@ pub fn calibrate(
     Ok(Calibration { noise: meter.finish(), said, incomplete })
 }
 
-/// Returns the noise that the options name; adds a description of it and its unreadable places to the run.
+/// Returns the noise that the options name, and that the baseline was recorded with; adds a description of it and its unreadable
+/// places to the run. Where the baseline's own noise cannot be used, a note says why.
 ///
 /// # Errors
 /// [`CompareError`] when a noise file cannot be used, or a dump cannot show the noise of the baseline.
@@ -52,6 +54,11 @@ pub fn measured(
     run: &mut RunJudge,
 ) -> Result<Noise, CompareError> {
     let mut found = Measuring::default();
+    if let Some(path) = recorded_with(baseline, options)
+        && let Err(error) = found.run(baseline, &path, options, progress)
+    {
+        found = Measuring { said: vec![format!("not used: {error}")], ..Measuring::default() };
+    }
     for path in &options.request.noise {
         if is_noise_file(path) {
             let copies = &options.copies;
@@ -68,6 +75,12 @@ pub fn measured(
         run.add_incomplete(place, reason);
     }
     Ok(found.meter.finish())
+}
+
+/// Returns the dump of noise that lies in the baseline's, as `probe capture --twin` leaves it.
+fn recorded_with(baseline: &Dump, options: &CompareOptions) -> Option<PathBuf> {
+    let folder = root_of(&baseline.path).join(NOISE_FOLDER);
+    options.copies.place(&folder).join(MANIFEST).is_file().then_some(folder)
 }
 
 #[derive(Default)]

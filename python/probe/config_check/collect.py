@@ -15,7 +15,7 @@ import os
 import sys
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -50,6 +50,8 @@ class Order:
     directory: str | None = None
     #: Modification time of the previous file at `output`, in nanoseconds; None if there was none.
     before: int | None = None
+    #: Process of the program itself, as opposed to those that it starts; None if unknown.
+    program: int | None = None
 
     @classmethod
     def from_environment(cls) -> Order | None:
@@ -73,6 +75,7 @@ class Order:
             run=run,
             directory=str(base),
             before=None if values.get("before") is None else int(values["before"]),
+            program=process(f"{VARIABLE}_PID"),
         )
 
     def is_packed(self) -> bool:
@@ -110,7 +113,7 @@ class Discovery:
         self._patches.attribute(Optimizer, "add_param_group", self._grouped)
         self._patches.attribute(torch.nn.Module, "__call__", self._called)
         order = self._order
-        request = Request(
+        self._request = Request(
             Path(order.output),
             order.steps,
             order.stop,
@@ -119,7 +122,12 @@ class Discovery:
             namespaces=self._namespaces,
             is_bystander=self._is_bystander,
         )
-        self._collection = Collection(request, on_finish=self._patches.undo)
+        self._collection = Collection(self._request, on_finish=self._patches.undo)
+
+    def move(self, output: str) -> None:
+        """Writes the pack to `output`, if it is not written yet."""
+        self._order = replace(self._order, output=output)
+        self._request.output = Path(output)
 
     def _parsed(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
@@ -190,7 +198,7 @@ class Discovery:
         if self._part is not None and module is self._collection.model:
             # A part was called first, as `generate` calls the encoder.
             return True
-        return module not in self._weighed and os.environ.get(f"{VARIABLE}_PID") in (str(os.getpid()), str(os.getppid()))
+        return module not in self._weighed and self._order.program in (os.getpid(), os.getppid())
 
     def _infer(self, module: Any, frame: FrameType | None) -> None:
         """Takes a model that is larger than the one before, until a trained one comes."""
@@ -206,11 +214,11 @@ class Discovery:
     def _is_bystander(self) -> bool:
         """Returns true if this process, which called no model, has no place in the pack: launchers and helpers import
         torch as well."""
-        program = os.environ.get(f"{VARIABLE}_PID")
-        if program == str(os.getpid()):
+        program = self._order.program
+        if program == os.getpid():
             # Everything that it started has ended.
             return self._order.is_packed()
-        if program == str(os.getppid()) and not self._order.is_packed():
+        if program == os.getppid() and not self._order.is_packed():
             say("config-check: nothing is packed for a process that called no model in training")
         return True
 
@@ -238,14 +246,33 @@ _discovery: Discovery | None = None
 
 def install() -> None:
     """Carry out the command's order in this process; do nothing without one. Call once torch is imported."""
+    _carry_out(Order.from_environment)
+
+
+def beside(dump: str, run: str, program: int | None) -> None:
+    """Packs this process's run into `DUMP.config.zip`, once torch is imported. `run` is the same for all ranks, or empty;
+    `program` is the process of the program. A pack that is under way goes there too."""
+    output = f"{dump}.config.zip"
+    if _discovery is not None:
+        _discovery.move(output)
+    _carry_out(lambda: Order(output, run=run or None, program=program))
+
+
+def process(variable: str) -> int | None:
+    """Returns the process id that an environment variable holds; None without one."""
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdigit() else None
+
+
+def _carry_out(order: Callable[[], Order | None]) -> None:
     global _discovery
     if _discovery is not None:
         return
     try:
-        order = Order.from_environment()
-        if order is None or _is_worker():
+        wanted = order()
+        if wanted is None or _is_worker():
             return
-        _discovery = Discovery(order)
+        _discovery = Discovery(wanted)
         _discovery.start()
         _discovery.begin()
     except (OSError, ValueError, TypeError) as error:

@@ -132,7 +132,11 @@ def flush_denormal() -> bool:
     number."""
     import torch
 
-    return bool((torch.tensor(2.0**-126, dtype=torch.float32, device="cpu") * 0.5).item() == 0.0)
+    from probe.private.guards import without_modes
+
+    # Else a recording of the run would take it for an op of the program.
+    with without_modes():
+        return bool((torch.tensor(2.0**-126, dtype=torch.float32, device="cpu") * 0.5).item() == 0.0)
 
 
 def _by_either(older: Callable[[], Any], newer: Callable[[], Any]) -> Any:

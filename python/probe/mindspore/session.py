@@ -25,7 +25,7 @@ from probe.settings import Settings, SettingsError, Slice
 from probe.steps import Steps
 
 #: Settings that have no meaning here yet, and their values in which they ask for nothing.
-_NOT_HERE = {"perturb": None, "inject": None, "inject_at": (), "recheck": False, "poison": False, "keep": "all", "slices": (), "request": None}
+_NOT_HERE = {"perturb": None, "inject": None, "inject_at": (), "recheck": False, "poison": False, "pack": False, "keep": "all", "slices": (), "request": None}
 
 
 def check(settings: Settings) -> None:

@@ -7,6 +7,7 @@ import types
 from contextlib import AbstractContextManager
 from typing import Any
 
+from probe.config_check import collect
 from probe.folder import refuse_used
 from probe.recorder._session import Models, Session
 from probe.settings import Settings
@@ -30,6 +31,8 @@ class Capture(AbstractContextManager["Capture"]):
         self._model = model
         checked = Settings.from_arguments(output=os.fspath(output), **settings)
         refuse_used(checked)
+        if checked.pack:
+            collect.beside(checked.output, "", os.getpid())
         self._session = Session(checked)
 
     def start(self, model: Models = None) -> None:

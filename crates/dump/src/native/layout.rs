@@ -14,8 +14,20 @@ pub const JOURNAL: &str = "journal.arrows";
 pub const STACKS_JOURNAL: &str = "stacks.arrows";
 /// Folder of the dump of operators below Python that was recorded alongside the ops of this one.
 pub const RUNTIME_FOLDER: &str = "runtime";
+/// Folder of the dump of a second run of the same program, moved by one rounding, which shows the noise of this one.
+pub const NOISE_FOLDER: &str = "noise";
 /// Reason a part was given up, as text; exists only in parts that were.
 pub const STOPPED: &str = "stopped.txt";
+
+/// Returns the root of the dump that `path` names: the path itself, or what is above its step and rank folders.
+pub fn root_of(path: &Path) -> &Path {
+    let above = |path: &Path, prefix| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| numbered(name, prefix).is_some())
+    };
+    let step = path.parent().filter(|_| above(path, "rank")).unwrap_or(path);
+    step.parent().filter(|_| above(step, "step")).unwrap_or(step)
+}
 
 /// Returns the folder of a step.
 pub fn step_folder(root: &Path, step: u64) -> PathBuf {
@@ -51,4 +63,17 @@ pub fn numbered(name: &str, prefix: &str) -> Option<u64> {
 
 fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_root_is_above_steps_and_ranks() {
+        for path in ["d/gpu", "d/gpu/step3", "d/gpu/step3/rank0"] {
+            assert_eq!(root_of(Path::new(path)), Path::new("d/gpu"), "{path}");
+        }
+        assert_eq!(root_of(Path::new("stepping")), Path::new("stepping"));
+    }
 }

@@ -8,8 +8,8 @@ mod layout;
 mod manifest;
 
 pub use layout::{
-    JOURNAL, MANIFEST, OPS, RUNTIME_FOLDER, STACKS, STACKS_JOURNAL, STOPPED, is_dump_file, numbered,
-    rank_folder, shard_name, shard_part_name, step_folder,
+    JOURNAL, MANIFEST, NOISE_FOLDER, OPS, RUNTIME_FOLDER, STACKS, STACKS_JOURNAL, STOPPED, is_dump_file,
+    numbered, rank_folder, root_of, shard_name, shard_part_name, step_folder,
 };
 #[cfg(feature = "schema")]
 pub use manifest::manifest_schema;
