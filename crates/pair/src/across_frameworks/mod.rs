@@ -95,6 +95,13 @@ impl<'a> CommonTerms<'a> {
             self.arrange(b, c);
             let slots = pair_slots(b, c, &self.mapping);
             pair.slots = slots.iter().filter(|slots| matches!(slots, Paired::Both(..))).collect();
+            for slots in pair.slots.iter() {
+                if let Paired::Both(b_slot, c_slot) = slots {
+                    let (b, c) = (&mut b.slots[b_slot], &mut c.slots[c_slot]);
+                    let (mindspore, torch) = sides(b, c, self.mindspore_is_baseline);
+                    share_gradient(mindspore, torch);
+                }
+            }
         }
         Alignment { ops, notes }
     }
@@ -229,6 +236,15 @@ fn rename_slot(slot: &mut Slot) {
         && let Some(dtype) = DType::parse(&printed.text)
     {
         slot.value = Value::Scalar(Scalar::printed("torch.dtype", dtype.torch_name()));
+    }
+}
+
+/// Gives a tensor of MindSpore what PyTorch says of its partner: that it needs a gradient tells weights from other values.
+fn share_gradient(mindspore: &mut Slot, torch: &Slot) {
+    if let (Value::Tensor(record), Some(torch)) = (&mut mindspore.value, torch.value.tensor())
+        && torch.requires_grad.is_some()
+    {
+        Arc::make_mut(&mut Arc::make_mut(record).metadata).requires_grad = torch.requires_grad;
     }
 }
 
