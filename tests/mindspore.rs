@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use crate::support::command::{Compare, Run, probe};
 use crate::support::testdata;
@@ -154,6 +155,83 @@ fn positions_of_a_mapped_function_decide_what_is_compared() {
         let run = Compare::new(b, c).arg("--mapping").arg(&mapping).run();
         assert_eq!((run.code, run.json()["counts"]["slots"].as_u64()), (0, Some(values)), "{}", run.stdout);
     }
+}
+
+/// Copies a folder and what is in it.
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy(&from, &to);
+        } else {
+            fs::copy(from, to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn dumps_that_mindspore_makes_of_a_graph_have_steps_and_ranks() {
+    let place = tempfile::tempdir().unwrap();
+    let (source, wrong) = (folder("dumped"), place.path().join("wrong"));
+    copy(&source, &wrong);
+    for below in ["", "rank_0", "rank_0/Net", "rank_0/Net/0"] {
+        let run = Compare::new(source.join(below), source.join(below)).run();
+        assert_eq!(run.code, 0, "{below}: {}{}", run.stdout, run.stderr);
+        assert!(run.stdout.contains("2 steps and ranks, 62 ops paired"), "{below}: {}", run.stdout);
+    }
+    let iteration = wrong.join("rank_0/Net/0/1");
+    let is_relu = |path: &Path| path.file_name().unwrap().to_str().unwrap().starts_with("ReLU.Default");
+    let files = fs::read_dir(iteration).unwrap().map(|entry| entry.unwrap().path());
+    for file in files.filter(|path| is_relu(path) && path.to_str().unwrap().contains(".output.")) {
+        let mut bytes = fs::read(&file).unwrap();
+        let end = bytes.len();
+        bytes[end - 4..].copy_from_slice(&7.5_f32.to_le_bytes());
+        fs::write(file, bytes).unwrap();
+    }
+    let run = Compare::new(&source, &wrong).run();
+    let found = &run.json()["first_divergence"];
+    assert_eq!((run.code, found["step"].as_u64()), (1, Some(1)), "{}", run.stdout);
+    assert!(found["op"].as_str().unwrap().starts_with("ReLU.Default_network"), "{}", run.stdout);
+}
+
+#[test]
+fn statistics_of_a_graph_are_read_and_a_bad_line_is_named() {
+    const HEADER: &str = "Op Type,Op Name,Task ID,Stream ID,Timestamp,IO,Slot,Data Size,Data Type,Shape,Max Value,Min Value,Avg Value,Count,NaN Count,Negative Inf Count,Positive Inf Count,Zero Count,L2Norm Value,";
+    let place = tempfile::tempdir().unwrap();
+    let line = |op: &str, at: u64, io: &str, max: f64| {
+        format!("{op},Default_{op}-op0,0,0,{at},{io},0,80,float32,\"(5,4)\",{max},-1,0.5,20,0,0,0,2,3.5,")
+    };
+    let write = |name: &str, max: f64, end: &str| {
+        let folder = place.path().join(name).join("rank_1/Net/2/3");
+        fs::create_dir_all(&folder).unwrap();
+        let lines = [
+            line("MatMul", 1, "input", 1.0),
+            line("MatMul", 2, "output", 2.0),
+            line("ReLU", 3, "output", max),
+        ];
+        fs::write(folder.join("statistic.csv"), format!("{HEADER}\n{}\n{end}", lines.join("\n"))).unwrap();
+        place.path().join(name)
+    };
+    let right = write("right", 2.0, "");
+    let (run, other) = (
+        Compare::new(&right, write("same", 2.0, "")).run(),
+        Compare::new(&right, write("wrong", 3.0, "")).run(),
+    );
+    assert_eq!(run.code, 0, "{}{}", run.stdout, run.stderr);
+    assert_eq!(run.json()["counts"]["ops_paired"], 3, "{}", run.stdout);
+    assert_eq!(other.code, 1, "{}", other.stdout);
+    let found = &other.json()["first_divergence"];
+    assert_eq!((found["step"].as_u64(), found["rank"].as_u64()), (Some(3), Some(1)), "{}", other.stdout);
+    assert_eq!(found["op"], "ReLU.Default_ReLU-op0.output.0", "{}", other.stdout);
+    let cut = Compare::new(&right, write("cut", 2.0, "ReLU,Default_ReLU-op1,0,0,4,outp")).run();
+    assert_eq!(cut.code, 2, "{}{}", cut.stdout, cut.stderr);
+    assert!(
+        format!("{}{}", cut.stdout, cut.stderr).contains("statistic.csv: line 5 is cut off"),
+        "{}{}",
+        cut.stdout,
+        cut.stderr
+    );
 }
 
 #[test]

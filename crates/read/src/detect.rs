@@ -4,13 +4,13 @@ use std::fs;
 use std::path::Path;
 
 use super::native;
-use super::{ReadError, cann, collection, msprobe, sglang};
+use super::{ReadError, cann, collection, mindspore, msprobe, sglang};
 use probe_dump::Dump;
 use probe_files::limits;
 use probe_files::map::FileAccess;
 
 /// Accepted inputs, for error messages.
-const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json, or dump files of CANN), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .ckpt, .npy, .npz, or a folder of them)";
+const EXPECTED: &str = "expected a dump folder (step*/rank* with ops.parquet or dump.json, dump files of CANN, or rank_*/NET/GRAPH/ITERATION of MindSpore), one of these files, or tensors (.safetensors, .pt, .pth, .bin, .ckpt, .npy, .npz, or a folder of them)";
 
 /// Opens whatever is at `path`.
 ///
@@ -41,6 +41,13 @@ pub fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
         let found = msprobe::find_parts(path)?.unwrap_or_default();
         return Ok(msprobe::open(path, found, access));
     }
+    if name == mindspore::STATISTICS
+        && let Some(folder) = path.parent()
+    {
+        let found =
+            mindspore::find_parts(if folder.as_os_str().is_empty() { Path::new(".") } else { folder })?;
+        return Ok(mindspore::open(path, found, access));
+    }
     if cann::is_dump_file(path) {
         return Ok(cann::open(path, cann::find_parts(path)?, access));
     }
@@ -61,6 +68,10 @@ fn open_folder(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
     }
     if sglang::recognises(path) {
         return sglang::open(path, access);
+    }
+    let found = mindspore::find_parts(path)?;
+    if !found.is_empty() {
+        return Ok(mindspore::open(path, found, access));
     }
     if collection::folder_holds_tensors(path) {
         return collection::open(path, access);

@@ -8,6 +8,7 @@ pub mod cann;
 mod collection;
 mod copied;
 mod detect;
+mod mindspore;
 pub mod msprobe;
 mod native;
 mod sglang;

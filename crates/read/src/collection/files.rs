@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{dumped, index};
+use super::index;
 use crate::ReadError;
+use crate::mindspore::name;
 use probe_files::limits::MAX_FOLDER_ENTRIES;
 
 /// Extensions of tensor files; the content decides the actual format.
@@ -24,7 +25,7 @@ pub(crate) fn folder_holds_tensors(folder: &Path) -> bool {
 
 /// Lists the tensor files of a folder, not of its subfolders, in natural order: `2.npy` before
 /// `10.npy`. Those that MindSpore dumped of a graph are in the order in which they were written.
-pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
+pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
     let mut paths = Vec::new();
     for (count, entry) in fs::read_dir(folder).map_err(|e| ReadError::io(folder, e))?.enumerate() {
         if count >= MAX_FOLDER_ENTRIES {
@@ -47,7 +48,7 @@ pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
     // Files that MindSpore dumped are in the order of the run; sorting is stable, and others come first.
     paths.sort_by_cached_key(|path| {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        dumped::parse(&stem).map(|(_, time)| time)
+        name::parse(&stem).map(|(_, time)| time)
     });
     Ok(paths)
 }

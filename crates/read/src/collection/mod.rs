@@ -5,12 +5,11 @@
 //! | value | name |
 //! |---|---|
 //! | named in its file | that name; nested keys are joined by dots |
-//! | the only one in its file, in a folder | the name of the file without extension, or without what MindSpore adds to it ([`dumped`]) |
+//! | the only one in its file, in a folder | the name of the file without extension, or without what MindSpore adds to it ([`name`]) |
 //! | the only one in the given file | `tensor`, so that two files of different names can be compared |
 //!
 //! If two files of a folder hold the same name, every name is prefixed by the name of its file.
 
-mod dumped;
 mod files;
 mod index;
 mod store;
@@ -23,12 +22,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::mindspore::name;
 use super::{ReadError, tensor_file};
-use probe_dump::{Dump, Framework, Op, OpName, PartKey, PartReader, Rank, RankId, Slot, SlotSide, Task};
+use probe_dump::{
+    Dump, Framework, Op, OpName, PartKey, PartReader, Rank, RankId, Slot, SlotSide, Task, Value,
+};
 use probe_files::map::FileAccess;
 use store::Store;
 
-pub(super) use files::folder_holds_tensors;
+pub(super) use files::{folder_holds_tensors, list};
+pub(super) use store::NamedStore;
 
 /// Opens a tensor file, the index of a sharded checkpoint, or a folder.
 ///
@@ -63,6 +66,25 @@ fn open_sharded(given: &Path, index: &Path, access: FileAccess) -> Result<Dump, 
     Ok(collection.into_dump(given, "sharded checkpoint"))
 }
 
+/// Opens tensor files as one store, in the order given. Returns the reasons that some failed as well.
+pub(super) fn open_files(
+    paths: &[PathBuf],
+    access: FileAccess,
+) -> Result<(NamedStore, Vec<ReadError>), ReadError> {
+    let Collection { store, faults } = Collection::open(paths, access)?;
+    Ok((store.named(), faults))
+}
+
+/// Returns the values of a store as ops with the slot `value`.
+pub(super) fn ops(store: &NamedStore) -> Vec<Op> {
+    store.values().map(|(name, value)| op(name, value)).collect()
+}
+
+/// Returns a value that has a name of its own as an op.
+pub(super) fn op(name: &str, value: Value) -> Op {
+    Op { slots: vec![Slot::new("value", SlotSide::Output, value)], ..Op::new(OpName::tensor(name)) }
+}
+
 /// Opened files, and the reasons the others failed.
 struct Collection {
     store: Store,
@@ -75,7 +97,7 @@ impl Collection {
         let mut faults = Vec::new();
         for path in paths {
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-            let name = dumped::parse(&stem).map_or_else(|| stem.into(), |(name, _)| name.into());
+            let name = name::parse(&stem).map_or_else(|| stem.into(), |(name, _)| name.into());
             match tensor_file::open(path, access) {
                 Ok(file) => store.add(path.clone(), name, file),
                 Err(error) => faults.push(error),
@@ -125,16 +147,12 @@ impl PartReader for CollectionReader {
         if *key != self.key {
             return Err(ReadError::usage(PathBuf::from(&*key.label), "no such part in this collection"));
         }
-        let op = |(name, value)| Op {
-            slots: vec![Slot::new("value", SlotSide::Output, value)],
-            ..Op::new(OpName::tensor(name))
-        };
         Ok(Rank {
             key: key.clone(),
             framework: self.framework,
             task: Task::Tensor,
             level: "".into(),
-            ops: self.store.values().map(op).collect(),
+            ops: ops(&self.store),
             stacks: Vec::new(),
             store: self.store.clone(),
             notes: Vec::new(),

@@ -118,7 +118,7 @@ impl StoreFile {
 }
 
 /// A store with named values.
-pub(super) struct NamedStore {
+pub(crate) struct NamedStore {
     store: Store,
     listed: Vec<Listed>,
     by_name: HashMap<Box<str>, usize>,
@@ -132,7 +132,7 @@ struct Listed {
 
 impl NamedStore {
     /// Returns names and values in collection order; the data key of a tensor is its name.
-    pub(super) fn values(&self) -> impl Iterator<Item = (&str, Value)> {
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, Value)> {
         self.listed.iter().filter_map(|listed| {
             let mut value = self.store.files.get(listed.file)?.entries().get(listed.entry)?.value.clone();
             if let Value::Tensor(record) = &mut value {

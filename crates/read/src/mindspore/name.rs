@@ -5,7 +5,7 @@
 
 /// Returns the name of the tensor that is the same in every run, such as `MatMul.Default_net-Net_MatMul-op0.output.0`, and the
 /// time at which it was written, of a file's name without its extension; None for other names.
-pub(super) fn parse(stem: &str) -> Option<(String, u64)> {
+pub(crate) fn parse(stem: &str) -> Option<(String, u64)> {
     let parts: Vec<&str> = stem.split('.').collect();
     let end = (parts.len().saturating_sub(4)..parts.len().saturating_sub(2)).rev();
     let side = end.into_iter().find(|&at| matches!(parts[at], "input" | "output"))?;
