@@ -302,7 +302,7 @@ torch_versions() {
     done
 }
 
-# Trainings of MindSpore stay bit-identical at every level and task, and what testdata/mindspore_captured holds is recorded again.
+# Trainings of MindSpore stay bit-identical at every level and task, packs have their parts, and testdata/mindspore_captured is recorded again.
 mindspore_tests() {
     local python="$target/mindspore/bin/python"
     if ! "$python" -c 'import mindspore' 2>/dev/null; then

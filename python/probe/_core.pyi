@@ -69,9 +69,10 @@ class Part:
         """Dtype, shape and row-major bytes of a tensor. Raises KeyError with the reason if it cannot be read."""
 
 class Digester:
-    """Digests tensors in host memory, for packs of config-check."""
+    """Digests tensors in host memory, for packs of config-check: those of torch, or of a module that has torch's classes and
+    element types under their names (`probe.mindspore.arrays`)."""
 
-    def __init__(self, *, sketch: bool = True, unordered: bool = True, casts: bool = True) -> None: ...
+    def __init__(self, *, sketch: bool = True, unordered: bool = True, casts: bool = True, arrays: Any = None) -> None: ...
     def tensors(self, tensors: list[Any]) -> list[dict[str, Any] | str]:
         """A dict for each tensor, with the keys of `weights.json`; for one that cannot be read a text that says why."""
     def samples(self, tensor: Any) -> list[str] | None:

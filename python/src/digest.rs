@@ -47,9 +47,16 @@ pub(crate) struct DigestStream {
 #[pymethods]
 impl Digester {
     #[new]
-    #[pyo3(signature = (*, sketch = true, unordered = true, casts = true))]
-    fn new(py: Python<'_>, sketch: bool, unordered: bool, casts: bool) -> PyResult<Self> {
-        Ok(Self { torch: Torch::new(py)?, content: DigestContent { sketch, unordered, casts } })
+    #[pyo3(signature = (*, sketch = true, unordered = true, casts = true, arrays = None))]
+    fn new(
+        py: Python<'_>,
+        sketch: bool,
+        unordered: bool,
+        casts: bool,
+        arrays: Option<Bound<'_, PyModule>>,
+    ) -> PyResult<Self> {
+        let torch = arrays.map_or_else(|| Torch::new(py), |arrays| Torch::of(&arrays))?;
+        Ok(Self { torch, content: DigestContent { sketch, unordered, casts } })
     }
 
     /// Returns a dict for each tensor, with the keys of `weights.json`; for an unreadable one, a text with the

@@ -1,6 +1,7 @@
 //! Two packs: every difference is found by its own part, and nothing else is called one.
 
 mod differences;
+mod frameworks;
 mod weights;
 
 use crate::support::pack_builder::{PackDraft, gpu, hash, npu, record, sketch, weight};

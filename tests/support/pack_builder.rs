@@ -19,6 +19,7 @@ use super::zip_builder::Zip;
 /// A pack before it is written.
 #[derive(Debug)]
 pub(crate) struct PackDraft {
+    pub(crate) framework: Option<String>,
     pub(crate) device: Device,
     pub(crate) world_size: u32,
     pub(crate) absent: BTreeMap<String, String>,
@@ -279,6 +280,7 @@ fn parts() -> Parts {
 /// A GPU run of two steps in which everything is recorded.
 pub(crate) fn gpu() -> PackDraft {
     PackDraft {
+        framework: None,
         device: Device { kind: DeviceKind::Gpu, names: vec!["NVIDIA H100 80GB HBM3".into()], count: 1 },
         world_size: 1,
         absent: BTreeMap::new(),
@@ -404,6 +406,7 @@ impl PackDraft {
             version: VERSION,
             tool: Tool { name: "test".into(), version: "1".into() },
             created: Some("2026-11-21T15:27:00Z".into()),
+            framework: self.framework.clone(),
             device: self.device.clone(),
             world_size: self.world_size,
             ranks: self.ranks.keys().copied().collect(),

@@ -112,6 +112,7 @@ def _write(
         "version": VERSION,
         "tool": first.get("tool", {"name": "probe", "version": ""}),
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **({"framework": first["framework"]} if "framework" in first else {}),
         "device": {
             "kind": devices[0].get("kind", "cpu") if devices else "cpu",
             "names": names,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
 from typing import Any
 
-from probe.config_check.collection import Collection, Request
+from probe.config_check.draft import Draft
 from probe.config_check import hyperparameters
-from probe.config_check.packing import pack
+from probe.config_check.packing import collection_of, pack
 from probe.config_check.seeds import watch
 from probe.messages import say
 
@@ -28,17 +29,17 @@ class ConfigChecker:
         fmk: str = "pytorch",
         **options: Any,
     ) -> None:
-        _check_framework(fmk)
+        collection_of(fmk)
         files: list[str | Path] = [shell_path] if isinstance(shell_path, (str, os.PathLike)) else list(shell_path or [])
         if model is None:
-            self.collection = _static(Path(output_zip_path), files)
+            self.collection = _static(Path(output_zip_path), files, fmk)
         else:
-            self.collection = pack(model, output_zip_path, files=files, **options)
+            self.collection = pack(model, output_zip_path, files=files, fmk=fmk, **options)
 
     @staticmethod
     def apply_patches(fmk: str = "pytorch") -> None:
         """Start watching for calls that set seeds. Call it first in the script."""
-        _check_framework(fmk)
+        collection_of(fmk)
         watch.start()
 
     @staticmethod
@@ -49,13 +50,11 @@ class ConfigChecker:
         return _core.main(["probe", "config-check", str(bench_zip_path), str(cmp_zip_path), "-o", str(output_path)])
 
 
-def _static(output: Path, files: list[str | Path]) -> Collection | None:
+def _static(output: Path, files: list[str | Path], fmk: str) -> Draft | None:
     """Packs what is available without a model: settings, environment, packages."""
-    try:
-        import torch  # noqa: F401
-    except ImportError:
+    if fmk == "pytorch" and importlib.util.find_spec("torch") is None:
         return _without_torch(output, files)
-    return pack(None, output, files=files)
+    return pack(None, output, files=files, fmk=fmk)
 
 
 def _without_torch(output: Path, files: list[str | Path]) -> None:
@@ -71,8 +70,3 @@ def _without_torch(output: Path, files: list[str | Path]) -> None:
     facts = {"tool": {"name": "probe", "version": __version__}, "device": {"kind": "cpu"}, "steps": []}
     archive.write_rank(Path(os.path.abspath(output)), "", 0, 1, facts, parts)
     say(f"config-check: packed into {output}")
-
-
-def _check_framework(name: str) -> None:
-    if name != "pytorch":
-        raise ValueError(f"config-check packs programs of pytorch, not of {name}")

@@ -23,7 +23,8 @@ from typing import Any
 from probe.private.compiling import compiling
 from probe.config_check import hyperparameters
 from probe.config_check.calls import holds
-from probe.config_check.collection import Collection, Request
+from probe.config_check.collection import Collection
+from probe.config_check.draft import Request
 from probe.patches import Patches
 from probe.config_check.seeds import watch
 from probe.messages import say

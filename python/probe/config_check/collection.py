@@ -10,34 +10,27 @@ import atexit
 import contextlib
 import os
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import FrameType
+from collections.abc import Callable
 from typing import Any
 
-from probe import __version__
 from probe.config_check import (
-    archive,
     datafiles,
     distributed,
     environment,
     flags,
     generators,
     host,
-    hyperparameters,
     optimizer,
     packages,
     scaler,
     schedule,
-    secrets,
     source,
     structure,
 )
 from probe.config_check import loader as loaders
 from probe.config_check.batch import Batches
 from probe.config_check.calls import CallWatch, untraced
+from probe.config_check.draft import Draft, Request, reason_of
 from probe.config_check.loader import LoaderWatch
 from probe.patches import Patches
 from probe.config_check.seeds import watch
@@ -45,58 +38,19 @@ from probe.config_check.steps import StepWatch
 from probe.config_check.weights import Weights
 from probe.messages import say
 
-_MAX_REASON = 300
 
-
-@dataclass
-class Request:
-    """Contents and destination of a pack."""
-
-    output: Path
-    #: Number of forward calls to observe.
-    steps: int = 1
-    #: True if the run ends once it is packed.
-    stop: bool = False
-    dataloader: Any = None
-    dataset: Any = None
-    optimizer: Any = None
-    scheduler: Any = None
-    scaler: Any = None
-    extra: Mapping[str, Any] | None = None
-    #: Launch scripts and configuration files.
-    files: list[str | Path] = field(default_factory=list)
-    #: Files that the data comes from.
-    data_files: list[str | Path] = field(default_factory=list)
-    #: Name shared by all ranks of this run; determined automatically if not given.
-    run: str | None = None
-    #: Results of argument parsers so far; may grow.
-    namespaces: list[Any] = field(default_factory=list)
-    #: Called if no model was found; returns true if this process then packs nothing.
-    is_bystander: Callable[[], bool] | None = None
-
-
-class Collection:
-    """One pack in the making."""
+class Collection(Draft):
+    """One pack of a program of PyTorch."""
 
     def __init__(self, request: Request, on_finish: Callable[[], None] | None = None) -> None:
-        if request.steps < 0:
-            raise ValueError("steps counts forward calls and cannot be negative")
-        request.output = Path(os.path.abspath(request.output))
-        archive.check_writable(request.output)
-        self.request = request
-        self.parts: dict[str, Any] = {}
-        self.absent: dict[str, str] = {}
-        self.finished = False
+        super().__init__(request)
         self._on_finish = on_finish
-        self._process = os.getpid()
-        self._model: Any = None
         self._patches = Patches()
         self._steps = StepWatch()
         self._loaders = LoaderWatch(max(request.steps, 1))
         self._marks: list[tuple[str, generators.Snapshot]] = []
         self._batches: Batches | None = None
         self._weights: Weights | None = None
-        self._step = 0
         self._calls = CallWatch(self._called)
         #: True once a call was seen.
         self._is_called = False
@@ -106,8 +60,6 @@ class Collection:
         self._stepped: dict[int, Any] = {}
         #: True once all steps were seen.
         self._over = False
-        self._frame: dict[str, Any] | None = None
-        self._lock = threading.RLock()
 
     def watch(self) -> None:
         """Starts watching what a training uses: loaders, clipping, backward passes, seeds."""
@@ -123,11 +75,6 @@ class Collection:
             self._steps.on_backward = self._between
             self._steps.start(self._patches)
         atexit.register(self.finish)
-
-    @property
-    def model(self) -> Any:
-        """The chosen model; None until there is one."""
-        return self._model
 
     def attach(self, model: Any, called: Any = None, provisional: bool = False) -> None:
         """Takes the model and waits for its forward calls, or those of its part `called`; if there are none, for the
@@ -159,23 +106,13 @@ class Collection:
                     self._stand()
                 with _undisturbed():
                     self._close()
-                    self._write()
+                    world_size = distributed.world_size()
+                    run = self.request.run or distributed.run_name(self.request.output.name)
+                    self._write(distributed.rank(), world_size, run, {"device": host.device(self._model)})
             except Exception as error:
-                say(f"config-check: no pack was written to {self.request.output}: {_reason(error)}")
+                say(f"config-check: no pack was written to {self.request.output}: {reason_of(error)}")
             self._model = None
             self._stepped = {}
-
-    def settings(self, frame: FrameType | None) -> None:
-        """Looks for settings among the variables of the calling script."""
-        with self._guard("hyperparameters"):
-            request = self.request
-            self._frame = hyperparameters.collect(
-                extra=request.extra,
-                files=request.files,
-                namespaces=request.namespaces,
-                frame=frame,
-                model=self._model,
-            )
 
     def _begin(self, model: Any) -> None:
         """Records the state at the moment the model is handed over."""
@@ -333,6 +270,11 @@ class Collection:
             self._autocast.remove()
             self._autocast = None
 
+    def abandon(self) -> None:
+        """Removes every hook and packs nothing."""
+        self.finished = True
+        self._release()
+
     def _release(self) -> None:
         """Removes every hook and replacement."""
         self._calls.stop()
@@ -344,20 +286,16 @@ class Collection:
     def _close(self) -> None:
         """Completes the parts after the last step."""
         model, parts, request = self._model, self.parts, self.request
-        for part, collect in (
-            ("platform", host.collect),
-            ("env", environment.collect),
-            ("pip", packages.collect),
-            ("source", source.collect),
-            ("distributed", lambda: distributed.collect(model)),
-            ("random", self._random),
-        ):
-            with self._guard(part):
-                parts[part] = collect()
-        if self._frame is None:
-            self.settings(None)
-        if self._frame is not None:
-            parts["hyperparameters"] = self._frame
+        self._collect(
+            {
+                "platform": host.collect,
+                "env": environment.collect,
+                "pip": packages.collect,
+                "source": source.collect,
+                "distributed": lambda: distributed.collect(model),
+                "random": self._random,
+            }
+        )
         if self._batches is not None:
             self._batches.close()
             if self._batches.steps:
@@ -388,10 +326,8 @@ class Collection:
                 parts["scaler"] = self._steps.scaler or (dict(scaler.NONE) if self._step else None)
         if self._steps.loss_reduction is not None and "flags" in parts:
             parts["flags"]["loss_reduction"] = self._steps.loss_reduction
-        for part in [part for part, content in parts.items() if content is None]:
-            del parts[part]
         self._loaders.close()
-        self._explain_absent()
+        self._explain_absent("no loader was given, and none of torch was used")
 
     def _close_optimizer(self) -> None:
         found = self.parts.get("optimizer")
@@ -422,79 +358,9 @@ class Collection:
             found["device_init"] = any(state.get("offset", 0) > 0 for state in built.values())
         return found
 
-    def _explain_absent(self) -> None:
-        reasons = {
-            "dataset": "the model was not called",
-            "weights": "the model was not called" if self._model is not None else "no model was given",
-            "model": "the model was not called" if self._model is not None else "no model was given",
-            "flags": "the model was not called",
-            "dataloader": "no loader was given, and none of torch was used",
-            "optimizer": "no optimizer was given, and none stepped",
-            "schedule": "no scheduler was given, and none stepped",
-            "scaler": "no scaler was given, and none was used",
-        }
-        for part, reason in reasons.items():
-            if part not in self.parts:
-                self.absent.setdefault(part, reason)
-
-    def _write(self) -> None:
-        request = self.request
-        rank, world_size = distributed.rank(), distributed.world_size()
-        run = request.run or distributed.run_name(request.output.name)
-        facts = {
-            "tool": {"name": "probe", "version": __version__},
-            "device": host.device(self._model),
-            "steps": list(range(self._step)),
-            "absent": self.absent,
-        }
-        archive.sweep(request.output)
-        complete = archive.write_rank(request.output, run, rank, world_size, facts, self.parts)
-        if complete:
-            say(f"config-check: {self._content()} of {_ranks(world_size)} packed into {request.output}")
-        elif rank == 0 or world_size > 1:
-            # Ranks still to come merge when they arrive; if one never does, the parts present are merged at exit.
-            atexit.register(_merge_rest, request.output, run, world_size, os.getpid())
-        for part, reason in self.absent.items():
-            if reason.startswith("failed: "):
-                say(f"config-check: {part} is not in the pack: {reason.removeprefix('failed: ')}")
-
-    def _content(self) -> str:
-        if self._step:
-            return f"{self._step} step{'' if self._step == 1 else 's'}"
-        return "the state before the first step" if self._model is not None else "no model, only the environment"
-
-    @contextlib.contextmanager
-    def _guard(self, part: str) -> Iterator[None]:
-        """Keeps our exceptions out of the training; a failure costs `part`."""
-        try:
-            yield
-        except Exception as error:
-            if part:
-                self.absent.setdefault(part, f"failed: {_reason(error)}")
-
-
-def _merge_rest(output: Path, run: str, world_size: int, process: int) -> None:
-    """Runs at process exit: merges what the ranks have left if some are still missing."""
-    if os.getpid() != process:
-        return
-    try:
-        folder = archive.parts_folder(output, run)
-        if folder.exists() and not archive.merge(output, run, world_size, complete_only=False) and folder.exists():
-            say(f"config-check: not all {world_size} ranks are in {output} yet")
-    except Exception as error:
-        say(f"config-check: the ranks were not merged into {output}: {_reason(error)}")
-
 
 def _undisturbed() -> contextlib.AbstractContextManager[None]:
     """Reads tensors without gradients and outside any modes that others have put on operators."""
     from probe.private.guards import without_modes
 
     return without_modes()
-
-
-def _ranks(world_size: int) -> str:
-    return "1 rank" if world_size == 1 else f"{world_size} ranks"
-
-
-def _reason(error: BaseException) -> str:
-    return secrets.text(f"{type(error).__name__}: {error}".splitlines()[0])[:_MAX_REASON]

@@ -16,12 +16,7 @@ def collect() -> dict[str, Any]:
     import torch
 
     found: dict[str, Any] = {
-        "python": platform.python_version(),
-        "os": platform.system(),
-        "os_release": platform.release(),
-        "arch": platform.machine(),
-        "libc": " ".join(filter(None, platform.libc_ver())) or None,
-        "cpu": _processor(),
+        **of_python(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "blas": _blas(torch.__config__.show()),
         "threads": {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()},
@@ -34,6 +29,19 @@ def collect() -> dict[str, Any]:
     below = npu()
     if below:
         found["npu"] = below
+    return _without_none(found)
+
+
+def of_python() -> dict[str, Any]:
+    """Returns what does not depend on a framework."""
+    found = {
+        "python": platform.python_version(),
+        "os": platform.system(),
+        "os_release": platform.release(),
+        "arch": platform.machine(),
+        "libc": " ".join(filter(None, platform.libc_ver())) or None,
+        "cpu": _processor(),
+    }
     return _without_none(found)
 
 

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from probe.config_check import hyperparameters
-from probe.config_check.collection import Collection, Request
+from probe.config_check.draft import Draft, Request
 from probe.config_check.seeds import watch
 from probe.messages import say
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from probe.config_check.collection import Collection
+    from probe.mindspore.packing.collection import Collection as MindSporeCollection
 
 
 def pack(
@@ -26,19 +32,21 @@ def pack(
     files: list[str | Path] | None = None,
     data_files: list[str | Path] | None = None,
     steps: int = 1,
-) -> Collection:
+    fmk: str = "pytorch",
+) -> Draft:
     """Pack the setup of this training into the zip `output`, for `probe config-check`.
 
     Call it on every rank, after the model is built and before the loop begins. It observes the next `steps` forward
     calls of `model`, then removes all its hooks and writes. Anything not handed over is found where it is used: the
     loader that yields batches, the optimizer that steps, the scheduler, the scaler. `extra` holds settings of your
     own; `files` are launch scripts and YAML or JSON files whose settings belong to the run; `data_files` are files
-    the data comes from, such as the tokenizer's.
+    the data comes from, such as the tokenizer's. `fmk` is `pytorch` or `mindspore`.
 
     Returns the collection; its `finish()` writes what there is at once. Without it, the pack is written at the first
-    forward call after the last step, or at process exit. Raises OSError if `output` cannot be written. After that, no
-    failure of packing reaches the training.
+    forward call after the last step, or at process exit. Raises OSError if `output` cannot be written, and ValueError
+    for another framework. After that, no failure of packing reaches the training.
     """
+    kind = collection_of(fmk)
     request = Request(
         Path(os.fspath(output)),
         steps=steps,
@@ -51,7 +59,7 @@ def pack(
         files=list(files or []),
         data_files=list(data_files or []),
     )
-    collection = Collection(request)
+    collection = kind(request)
     try:
         collection.watch()
         if model is not None:
@@ -61,9 +69,21 @@ def pack(
             collection.finish()
     except Exception as error:
         say(f"config-check: nothing is packed: {type(error).__name__}: {error}")
-        collection.finished = True
-        collection._release()
+        collection.abandon()
     return collection
+
+
+def collection_of(fmk: str) -> type[Collection] | type[MindSporeCollection]:
+    """Returns what collects packs of a framework. Raises ValueError for one that is not known."""
+    if fmk == "pytorch":
+        from probe.config_check.collection import Collection
+
+        return Collection
+    if fmk == "mindspore":
+        from probe.mindspore.packing.collection import Collection as MindSporeCollection
+
+        return MindSporeCollection
+    raise ValueError(f"fmk: {fmk!r} is not 'pytorch' or 'mindspore'")
 
 
 # Seeds set from here on are seen.

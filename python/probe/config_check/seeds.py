@@ -20,9 +20,11 @@ _TORCH = {
     "manual_seed": ("torch", "device"),
     "seed": ("torch", "device"),
 }
+# Of MindSpore one seeds functions and NumPy, the other the generator of `mint`.
+_MINDSPORE = {"set_seed": ("numpy", "mindspore"), "manual_seed": ("mindspore.generator",)}
 _DEVICE = ("manual_seed", "manual_seed_all", "seed", "seed_all")
 # Modules whose functions seed by calling others of theirs, this package among them.
-_NO_PLACE = ("probe", "random", "torch", "torch_npu")
+_NO_PLACE = ("probe", "random", "torch", "torch_npu", "mindspore")
 # Beyond this many, places are no longer distinguished and states no longer read.
 _MAX_PLACES = 256
 _MAX_STATES = 4096
@@ -49,7 +51,7 @@ class SeedWatch:
             # NumPy loads this part on first use, which would be too late; loading it draws nothing.
             import numpy.random  # noqa: F401
         libraries.append(("numpy.random", {"seed": ("numpy",), "default_rng": ()}))
-        libraries.append(("torch", _TORCH))
+        libraries += [("torch", _TORCH), ("mindspore", _MINDSPORE)]
         libraries += [(f"torch.{device}", {name: ("device",) for name in _DEVICE}) for device in ("cuda", "npu")]
         # A library that is only half imported is watched the next time.
         whole = [entry for entry in libraries if not _importing(entry[0], just_imported)]

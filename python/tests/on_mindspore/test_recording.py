@@ -17,7 +17,6 @@ import pytest
 mindspore = pytest.importorskip("mindspore")
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.insert(0, str(ROOT / "benches" / "mindspore"))
 
 import make_mindspore  # noqa: E402
 from runs import LEVELS, NETWORKS  # noqa: E402
@@ -29,11 +28,6 @@ TASKS = ("statistics", "sketch", "hash", "tensor")
 RUNS = [(network, dtype) for network in NETWORKS for dtype in ("float32", "float16")]
 #: Each level of each task once.
 PAIRS = [(*run, LEVELS[at % 3], TASKS[at % 4]) for at, run in enumerate(RUNS)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _repeatable() -> None:
-    make_mindspore.prepare()
 
 
 @pytest.mark.parametrize(("network", "dtype", "level", "task"), PAIRS)

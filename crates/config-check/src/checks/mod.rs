@@ -190,7 +190,7 @@ fn ranks(rows: &mut Rows<'_>, context: &Context<'_>) {
 /// Returns true if the weights of one rank differ at its first step.
 fn start_apart(context: &Context<'_>, rank: u32) -> bool {
     let [a, b] = [context.baseline, context.candidate].map(|pack| pack.ranks.get(&rank)?.weights.as_ref());
-    a.zip(b).is_some_and(|(a, b)| weights::start_apart(context.expectations, a, b))
+    a.zip(b).is_some_and(|(a, b)| weights::start_apart(&Rows::new(context, Part::Weights), a, b))
 }
 
 /// Checks one rank. `apart`: the weights of some rank differ from the start.

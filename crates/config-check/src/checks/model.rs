@@ -35,9 +35,10 @@ pub(super) fn check(rows: &mut Rows<'_>, a: &Model, b: &Model) {
 }
 
 fn tensors(rows: &mut Rows<'_>, a: &[Declared], b: &[Declared]) {
-    let name = |tensor: &Declared| rows.expectations().bare_name(&tensor.name);
-    let names_a: Vec<String> = a.iter().map(name).collect();
-    let names_b: Vec<String> = b.iter().map(name).collect();
+    let names = |side: &[Declared]| -> Vec<String> {
+        side.iter().map(|tensor| rows.common_name(&tensor.name)).collect()
+    };
+    let (names_a, names_b) = (names(a), names(b));
     let index: HashMap<&str, &Declared> = names_b.iter().map(|name| &**name).zip(b).collect();
     let known: HashSet<&str> = names_a.iter().map(|name| &**name).collect();
     let mut equal = 0_usize;
@@ -92,8 +93,7 @@ fn tied(rows: &mut Rows<'_>, a: &Model, b: &Model) {
             .tied
             .iter()
             .map(|group| {
-                let mut names: Vec<String> =
-                    group.iter().map(|name| rows.expectations().bare_name(name)).collect();
+                let mut names: Vec<String> = group.iter().map(|name| rows.common_name(name)).collect();
                 names.sort_unstable();
                 names.join(" = ")
             })

@@ -7,6 +7,22 @@ use crate::expectations::Ruling;
 use crate::pack::Module;
 use crate::part::Verdict;
 
+/// Settings of modules that mean the same in both frameworks, by MindSpore's name and PyTorch's. MindSpore keeps the
+/// momentum of batch norm as PyTorch does.
+const NAMED: [(&str, &str); 8] = [
+    ("epsilon", "eps"),
+    ("eps", "eps"),
+    ("momentum", "momentum"),
+    ("kernel_size", "kernel_size"),
+    ("stride", "stride"),
+    ("dilation", "dilation"),
+    ("num_layers", "num_layers"),
+    ("bidirectional", "bidirectional"),
+];
+
+/// Relative difference of one number that two frameworks computed from a decimal text.
+const SAME_NUMBER: f64 = 1e-6;
+
 /// A module with the name used for comparison.
 struct Named<'a> {
     name: String,
@@ -76,6 +92,31 @@ fn alone(rows: &mut Rows<'_>, named: &Named<'_>, others: &mut Vec<&Named<'_>>) {
     }
 }
 
+/// Returns the settings of `NAMED` in the text `eps=1e-05, stride=(1, 1)`, by PyTorch's name.
+fn named_settings(extra: &str) -> HashMap<&'static str, &str> {
+    let of = |(own, torch): (&str, &'static str)| {
+        let at = extra.match_indices(own).map(|(at, _)| at).find(|at| {
+            extra[..*at].chars().next_back().is_none_or(|before| before == ' ' || before == ',')
+                && extra[at + own.len()..].starts_with('=')
+        })?;
+        let value = &extra[at + own.len() + 1..];
+        let end = if value.starts_with('(') { value.find(')').map(|end| end + 1) } else { value.find(',') };
+        Some((torch, value[..end.unwrap_or(value.len())].trim()))
+    };
+    NAMED.into_iter().filter_map(of).collect()
+}
+
+/// Returns true if a setting that both frameworks name has two values.
+fn named_settings_differ(a: &str, b: &str) -> bool {
+    let (a, b) = (named_settings(a), named_settings(b));
+    a.iter().any(|(name, x)| {
+        b.get(name).is_some_and(|y| match (x.parse::<f64>(), y.parse::<f64>()) {
+            (Ok(x), Ok(y)) => (x - y).abs() > SAME_NUMBER * x.abs().max(y.abs()),
+            _ => x != y,
+        })
+    })
+}
+
 fn describe(module: &Module) -> String {
     format!("{}({})", module.class, module.extra)
 }
@@ -89,7 +130,13 @@ fn pair(rows: &mut Rows<'_>, name: &str, a: &Module, b: &Module) -> bool {
         let ruling =
             rows.expectations().classes(&a.class, &b.class).unwrap_or_else(|| rows.default_ruling(true));
         rows.push(&key, Some(describe(a)), Some(describe(b)), ruling);
-    } else if a.extra != b.extra {
+    }
+    let settings_differ = if rows.pair().across_frameworks {
+        named_settings_differ(&a.extra, &b.extra)
+    } else {
+        a.class == b.class && a.extra != b.extra
+    };
+    if settings_differ {
         equal = false;
         let default = rows.default_ruling(true);
         let ruling = Ruling { why: format!("the module has different settings: {}", default.why), ..default };

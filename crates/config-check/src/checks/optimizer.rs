@@ -64,9 +64,8 @@ fn options(rows: &mut Rows<'_>, number: usize, a: &Group, b: &Group) {
 
 fn parameters(rows: &mut Rows<'_>, number: usize, a: &Group, b: &Group) {
     let key = format!("group {number} parameters");
-    let names = |side: &Group| -> Vec<String> {
-        side.parameters.iter().map(|name| rows.expectations().bare_name(name)).collect()
-    };
+    let names =
+        |side: &Group| -> Vec<String> { side.parameters.iter().map(|name| rows.common_name(name)).collect() };
     let (x, y) = (names(a), names(b));
     let count = |names: &[String]| format!("{} parameters", names.len());
     if x == y {

@@ -5,6 +5,7 @@ use crate::expectations::{Expectations, Limits, Ruling, Subject};
 use crate::outcome::Row;
 use crate::pair::DevicePair;
 use crate::part::{Part, Verdict};
+use probe_dump::torch_parameter;
 
 /// Rows of one part, with the context that decides their verdicts.
 #[derive(Debug)]
@@ -31,6 +32,13 @@ impl<'a> Rows<'a> {
 
     pub(super) const fn expectations(&self) -> &'a Expectations {
         self.context.expectations
+    }
+
+    /// Returns the path of a module, tensor or parameter in terms of both sides: without names added by wrappers, and if the
+    /// frameworks differ, as PyTorch calls it.
+    pub(super) fn common_name(&self, name: &str) -> String {
+        let bare = self.context.expectations.bare_name(name);
+        if self.pair().across_frameworks { torch_parameter(&bare).into_owned() } else { bare }
     }
 
     pub(super) const fn limits(&self) -> &'a Limits {

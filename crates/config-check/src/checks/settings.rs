@@ -75,8 +75,10 @@ fn known(rows: &mut Rows<'_>, setting: &KnownSetting, sides: &[SideSettings; 2])
     let key = setting.label(used);
     let found = [0, 1].map(|side: usize| used[side].and_then(|name| sides[side].values.get(name)));
     let effective = [0, 1].map(|side: usize| {
-        let unset =
-            || setting.applies_to(sides[side].kind).then(|| setting.unset(sides[side].kind)).flatten();
+        // The other framework may have another default, or no such switch.
+        let is_framework = rows.part() == Part::Flags && rows.pair().across_frameworks;
+        let has_default = !is_framework && setting.applies_to(sides[side].kind);
+        let unset = || has_default.then(|| setting.unset(sides[side].kind)).flatten();
         found[side].map(Cow::Borrowed).or_else(|| unset().map(Cow::Owned))
     });
     let shown = [0, 1].map(|side: usize| match (&found[side], &effective[side]) {
@@ -84,13 +86,14 @@ fn known(rows: &mut Rows<'_>, setting: &KnownSetting, sides: &[SideSettings; 2])
         (None, Some(value)) => Some(format!("unset, which means {value}")),
         (None, None) => None,
     });
-    let ruling = decide(rows, setting, sides, effective.each_ref().map(Option::as_deref));
+    let ruling = decide(rows, &key, setting, sides, effective.each_ref().map(Option::as_deref));
     let [a, b] = shown;
     rows.push(&key, a, b, ruling);
 }
 
 fn decide(
     rows: &Rows<'_>,
+    key: &str,
     setting: &KnownSetting,
     sides: &[SideSettings; 2],
     [a, b]: [Option<&Setting>; 2],
@@ -108,6 +111,12 @@ fn decide(
             Sameness::Hidden => Ruling::new(Verdict::Note, HIDDEN),
             Sameness::Differs => setting.differs(rows.pair()),
         };
+    }
+    if rows.pair().across_frameworks
+        && let Some(ruling) =
+            rows.rule(key, a.map(ToString::to_string).as_deref(), b.map(ToString::to_string).as_deref())
+    {
+        return ruling;
     }
     let lacking = if a.is_none() { sides[0].kind } else { sides[1].kind };
     if !setting.applies_to(lacking) {

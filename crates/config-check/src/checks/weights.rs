@@ -4,11 +4,10 @@ use std::collections::{HashMap, HashSet};
 
 use super::coverage::COLLECT;
 use super::rows::Rows;
-use crate::expectations::{Expectations, Limits, Ruling};
+use crate::expectations::{Limits, Ruling};
 use crate::pack::{Weight, WeightStep, Weights};
 use crate::part::Verdict;
 use crate::value;
-use probe_dump::torch_parameter;
 
 /// Number of lanes in a sketch.
 const LANES: usize = 256;
@@ -20,14 +19,13 @@ const SKETCH_FLOOR: f64 = 3e-7;
 const NUDGE: f64 = 0.1;
 
 /// Returns true if the values of two ranks differ at the first step that both recorded.
-pub(super) fn start_apart(expectations: &Expectations, a: &Weights, b: &Weights) -> bool {
+pub(super) fn start_apart(rows: &Rows<'_>, a: &Weights, b: &Weights) -> bool {
     let steps = a.steps.iter().find_map(|x| Some((x, b.steps.iter().find(|y| y.step == x.step)?)));
     steps.is_some_and(|(x, y)| {
-        let Names { a, b, .. } = Names::of(expectations, &x.tensors, &y.tensors);
-        let other: HashMap<String, &Weight> = b.into_iter().zip(&y.tensors).collect();
-        x.tensors.iter().zip(a).any(|(weight, name)| {
+        let other: HashMap<String, &Weight> = names(rows, &y.tensors).into_iter().zip(&y.tensors).collect();
+        x.tensors.iter().zip(names(rows, &x.tensors)).any(|(weight, name)| {
             let other = other.get(&name);
-            other.is_some_and(|other| Relation::of(weight, other, false, expectations.limits()).differs())
+            other.is_some_and(|other| Relation::of(weight, other, false, rows.limits()).differs())
         })
     })
 }
@@ -87,8 +85,7 @@ fn of_step(
     moment: Moment,
     since: &mut HashMap<String, u64>,
 ) {
-    let names = Names::of(rows.expectations(), &a.tensors, &b.tensors);
-    let (names_a, names_b) = (&names.a, &names.b);
+    let (names_a, names_b) = (names(rows, &a.tensors), names(rows, &b.tensors));
     let index: HashMap<&str, &Weight> = names_b.iter().map(|name| &**name).zip(&b.tensors).collect();
     let known: HashSet<&str> = names_a.iter().map(|name| &**name).collect();
     let mut alone_b: Vec<(&String, &Weight)> =
@@ -130,44 +127,27 @@ fn of_step(
                     ruling,
                 );
             }
-            None => names.one_sided(rows, name, Some(describe(weight)), None),
+            None => one_sided(rows, name, Some(describe(weight)), None),
         }
     }
     for (name, weight) in alone_b {
-        names.one_sided(rows, name, None, Some(describe(weight)));
+        one_sided(rows, name, None, Some(describe(weight)));
     }
 }
 
-/// Names of the tensors of both sides in common terms.
-struct Names {
-    a: Vec<String>,
-    b: Vec<String>,
-    /// One side has MindSpore's names; they were replaced by PyTorch's.
-    two_frameworks: bool,
+/// Returns the names of tensors in terms of both sides.
+fn names(rows: &Rows<'_>, side: &[Weight]) -> Vec<String> {
+    side.iter().map(|weight| rows.common_name(&weight.name)).collect()
 }
 
-impl Names {
-    fn of(expectations: &Expectations, a: &[Weight], b: &[Weight]) -> Self {
-        let is_mindspore = |side: &[Weight]| {
-            side.iter().any(|weight| matches!(torch_parameter(&weight.name), std::borrow::Cow::Owned(_)))
-        };
-        let two_frameworks = is_mindspore(a) != is_mindspore(b);
-        let names = |side: &[Weight]| {
-            let bare = side.iter().map(|weight| expectations.bare_name(&weight.name));
-            bare.map(|name| if two_frameworks { torch_parameter(&name).into_owned() } else { name }).collect()
-        };
-        Self { a: names(a), b: names(b), two_frameworks }
-    }
-
-    /// Adds a row for a tensor that one side lacks.
-    fn one_sided(&self, rows: &mut Rows<'_>, name: &str, a: Option<String>, b: Option<String>) {
-        let is_buffer = name.ends_with("running_mean") || name.ends_with("running_var");
-        if self.two_frameworks && is_buffer {
-            let why = "a parameter in MindSpore, a buffer in PyTorch, whose pack may hold parameters alone";
-            rows.push(name, a, b, Ruling::new(Verdict::Note, why));
-        } else {
-            rows.one_sided(name, a, b);
-        }
+/// Adds a row for a tensor that one side lacks.
+fn one_sided(rows: &mut Rows<'_>, name: &str, a: Option<String>, b: Option<String>) {
+    let is_buffer = name.ends_with("running_mean") || name.ends_with("running_var");
+    if rows.pair().across_frameworks && is_buffer {
+        let why = "a parameter in MindSpore, a buffer in PyTorch, whose pack may hold parameters alone";
+        rows.push(name, a, b, Ruling::new(Verdict::Note, why));
+    } else {
+        rows.one_sided(name, a, b);
     }
 }
 

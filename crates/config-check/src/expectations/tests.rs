@@ -3,8 +3,16 @@
 use super::*;
 use crate::pack::{DeviceKind, keys};
 
-const MIXED: DevicePair = DevicePair { baseline: Some(DeviceKind::Gpu), candidate: Some(DeviceKind::Npu) };
-const SAME: DevicePair = DevicePair { baseline: Some(DeviceKind::Gpu), candidate: Some(DeviceKind::Gpu) };
+const MIXED: DevicePair = DevicePair {
+    baseline: Some(DeviceKind::Gpu),
+    candidate: Some(DeviceKind::Npu),
+    across_frameworks: false,
+};
+const SAME: DevicePair = DevicePair {
+    baseline: Some(DeviceKind::Gpu),
+    candidate: Some(DeviceKind::Gpu),
+    across_frameworks: false,
+};
 
 fn subject<'a>(part: Part, key: &'a str, baseline: &'a str, candidate: &'a str) -> Subject<'a> {
     Subject { part, key, baseline: Some(baseline), candidate: Some(candidate) }

@@ -56,7 +56,11 @@ const PLATFORM: &[Key] = &[
 ];
 
 const FLAGS: &[Key] = &[
-    key("deterministic_algorithms", "bool", "`torch.are_deterministic_algorithms_enabled()`"),
+    key(
+        "deterministic_algorithms",
+        "bool",
+        "`torch.are_deterministic_algorithms_enabled()`; MindSpore: `get_context(\"deterministic\")` is `ON`",
+    ),
     key("deterministic_warn_only", "bool", "`torch.is_deterministic_algorithms_warn_only_enabled()`"),
     key("fill_uninitialized_memory", "bool", "`torch.utils.deterministic.fill_uninitialized_memory`"),
     key(
@@ -103,6 +107,14 @@ const FLAGS: &[Key] = &[
     key("npu.conv.allow_hf32", "bool", "`torch.npu.conv.allow_hf32`"),
     key("npu.jit_compile", "bool", "true if operators are compiled at run time"),
     key("npu.internal_format", "bool", "true if private layouts are allowed"),
+    key("mindspore.mode", "text", "`PYNATIVE` or `GRAPH`; MindSpore only, as all keys of `mindspore`"),
+    key(
+        "mindspore.jit_level",
+        "text",
+        "`jit_level` of the context or of `jit_config`: `O0`, `O1`, `O2`; absent if it is not set",
+    ),
+    key("mindspore.precision_mode", "text", "`precision_mode` of `ascend_config`; absent if it is not set"),
+    key("mindspore.amp", "text", "types that `Cell.to_float` gave to cells, and how many: `fp16 in 3 cells`"),
 ];
 
 const DATALOADER: &[Key] = &[

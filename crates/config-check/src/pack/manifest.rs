@@ -29,6 +29,9 @@ pub struct Manifest {
     /// When, in UTC: `2026-11-21T15:27:00Z`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
+    /// `mindspore`; packs of PyTorch have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub framework: Option<String>,
     /// The accelerator the run used.
     pub device: Device,
     /// Number of processes of the run; 1 if it is not distributed.
