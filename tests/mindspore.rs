@@ -73,7 +73,7 @@ fn recordings_of_both_frameworks_agree_and_the_wrong_function_is_named() {
             "{}",
             found.stdout
         );
-        assert_eq!(divergence["source"], "/home/user/train/networks_mindspore.py:30");
+        assert_eq!(divergence["source"], "/home/user/train/networks_mindspore.py:31");
     }
 }
 

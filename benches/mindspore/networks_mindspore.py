@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 from mindspore import mint, nn, ops
+from runs import changed
 
 
 class Cnn(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.norm, self.conv2, self.head = nn.Conv2d(3, 6, 3, pad_mode="pad", padding=1, has_bias=True), nn.BatchNorm2d(6), nn.Conv2d(6, 8, 3, pad_mode="pad", padding=1, has_bias=True), nn.Dense(32, 5)
+        self.conv1, self.norm, self.conv2, self.head = nn.Conv2d(3, 6, 3, pad_mode="pad", padding=1, has_bias=True), nn.BatchNorm2d(6, eps=changed.get("eps", 1e-5), momentum=changed.get("momentum", 0.9)), nn.Conv2d(6, 8, 3, pad_mode="pad", padding=1, has_bias=True), nn.Dense(32, 5)
 
     def construct(self, x):
         x = ops.max_pool2d(ops.relu(self.norm(self.conv1(x))), 2, 2)
-        x = ops.avg_pool2d(ops.gelu(self.conv2(x)), 2, 2)
+        x = ops.avg_pool2d(ops.gelu(self.conv2(x), **changed.get("gelu", {})), 2, 2)
         return self.head(x.reshape((x.shape[0], -1)))
 
 
 class Layer(nn.Cell):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm((width,), epsilon=1e-5), nn.LayerNorm((width,), epsilon=1e-5)
+        self.norm1, self.norm2 = nn.LayerNorm((width,), epsilon=changed.get("eps", 1e-5)), nn.LayerNorm((width,), epsilon=changed.get("eps", 1e-5))
         self.query, self.key, self.value, self.out = (nn.Dense(width, width) for _ in range(4))
         self.up, self.down = nn.Dense(width, 2 * width), nn.Dense(2 * width, width)
 
     def construct(self, x):
         y = self.norm1(x)
         scores = mint.matmul(self.query(y), mint.transpose(self.key(y), -1, -2)) * 0.25
-        x = x + self.out(mint.matmul(mint.nn.functional.softmax(scores, dim=-1), self.value(y)))
-        return x + self.down(ops.gelu(self.up(self.norm2(x))))
+        x = x + self.out(mint.matmul(mint.nn.functional.softmax(scores, dim=changed.get("axis", -1)), self.value(y)))
+        return x + self.down(ops.gelu(self.up(self.norm2(x)), **changed.get("gelu", {})))
 
 
 class Transformer(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.layers = nn.Embedding(24, 16), nn.CellList([Layer(16) for _ in range(2)])
-        self.norm, self.head = nn.LayerNorm((16,), epsilon=1e-5), nn.Dense(16, 24)
+        self.norm, self.head = nn.LayerNorm((16,), epsilon=changed.get("eps", 1e-5)), nn.Dense(16, 24)
 
     def construct(self, x):
         x = self.embed(x)
@@ -65,11 +66,11 @@ class Experts(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
         self.inlet, self.gate = nn.Dense(10, 16), nn.Dense(16, 3)
-        self.experts, self.norm, self.head = nn.CellList([nn.Dense(16, 16) for _ in range(3)]), nn.LayerNorm((16,), epsilon=1e-5), nn.Dense(16, 5)
+        self.experts, self.norm, self.head = nn.CellList([nn.Dense(16, 16) for _ in range(3)]), nn.LayerNorm((16,), epsilon=changed.get("eps", 1e-5)), nn.Dense(16, 5)
 
     def construct(self, x):
         x = mint.tanh(self.inlet(x))
-        weights = mint.nn.functional.softmax(self.gate(x), dim=-1)
+        weights = mint.nn.functional.softmax(self.gate(x), dim=changed.get("axis", -1))
         mixed = x
         for number, expert in enumerate(self.experts):
             mixed = mixed + ops.silu(expert(x)) * weights[:, number : number + 1]
@@ -97,5 +98,5 @@ class Gan(nn.Cell):
 
     def construct(self, x):
         made = mint.tanh(self.make2(ops.relu(self.make1(x))))
-        real, false = ops.leaky_relu(self.judge1(x), 0.2), ops.leaky_relu(self.judge1(made), 0.2)
+        real, false = ops.leaky_relu(self.judge1(x), changed.get("slope", 0.2)), ops.leaky_relu(self.judge1(made), changed.get("slope", 0.2))
         return self.head(mint.sigmoid(self.judge2(real)) - mint.sigmoid(self.judge2(false)))

@@ -4,39 +4,40 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
+from runs import changed
 from torch import nn
 
 
 class Cnn(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.norm, self.conv2, self.head = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.Conv2d(6, 8, 3, padding=1), nn.Linear(32, 5)
+        self.conv1, self.norm, self.conv2, self.head = nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6, eps=changed.get("eps", 1e-5), momentum=changed.get("momentum", 0.1)), nn.Conv2d(6, 8, 3, padding=1), nn.Linear(32, 5)
 
     def forward(self, x):
         x = F.max_pool2d(F.relu(self.norm(self.conv1(x))), 2, 2)
-        x = F.avg_pool2d(F.gelu(self.conv2(x)), 2, 2)
+        x = F.avg_pool2d(F.gelu(self.conv2(x), **changed.get("gelu", {})), 2, 2)
         return self.head(x.reshape(x.shape[0], -1))
 
 
 class Layer(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=changed.get("eps", 1e-5)), nn.LayerNorm(width, eps=changed.get("eps", 1e-5))
         self.query, self.key, self.value, self.out = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
     def forward(self, x):
         y = self.norm1(x)
         scores = torch.matmul(self.query(y), torch.transpose(self.key(y), -1, -2)) * 0.25
-        x = x + self.out(torch.matmul(F.softmax(scores, dim=-1), self.value(y)))
-        return x + self.down(F.gelu(self.up(self.norm2(x))))
+        x = x + self.out(torch.matmul(F.softmax(scores, dim=changed.get("axis", -1)), self.value(y)))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), **changed.get("gelu", {})))
 
 
 class Transformer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.embed, self.layers = nn.Embedding(24, 16), nn.ModuleList([Layer(16) for _ in range(2)])
-        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 24)
+        self.norm, self.head = nn.LayerNorm(16, eps=changed.get("eps", 1e-5)), nn.Linear(16, 24)
 
     def forward(self, x):
         x = self.embed(x)
@@ -67,11 +68,11 @@ class Experts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.inlet, self.gate = nn.Linear(10, 16), nn.Linear(16, 3)
-        self.experts, self.norm, self.head = nn.ModuleList([nn.Linear(16, 16) for _ in range(3)]), nn.LayerNorm(16), nn.Linear(16, 5)
+        self.experts, self.norm, self.head = nn.ModuleList([nn.Linear(16, 16) for _ in range(3)]), nn.LayerNorm(16, eps=changed.get("eps", 1e-5)), nn.Linear(16, 5)
 
     def forward(self, x):
         x = torch.tanh(self.inlet(x))
-        weights = F.softmax(self.gate(x), dim=-1)
+        weights = F.softmax(self.gate(x), dim=changed.get("axis", -1))
         mixed = x
         for number, expert in enumerate(self.experts):
             mixed = mixed + F.silu(expert(x)) * weights[:, number : number + 1]
@@ -99,5 +100,5 @@ class Gan(nn.Module):
 
     def forward(self, x):
         made = torch.tanh(self.make2(F.relu(self.make1(x))))
-        real, false = F.leaky_relu(self.judge1(x), 0.2), F.leaky_relu(self.judge1(made), 0.2)
+        real, false = F.leaky_relu(self.judge1(x), changed.get("slope", 0.2)), F.leaky_relu(self.judge1(made), changed.get("slope", 0.2))
         return self.head(torch.sigmoid(self.judge2(real)) - torch.sigmoid(self.judge2(false)))
