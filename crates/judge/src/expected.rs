@@ -10,15 +10,12 @@ use std::sync::Arc;
 
 use super::difference::{Fact, Identity};
 use super::flow::{Flow, Place};
-use super::median::median;
 use super::ops::Kind;
 use super::precision::Precision;
 use super::setting::Setting;
-use super::small_rows::SmallRows;
 use super::transfer::{InputError, largest};
 use super::value::{ExpectedError, Family, ValueKind};
 use probe_dump::{Figure, Ordinal, Phase, Repeated, SlotSide};
-use probe_measure::Evidence;
 
 /// Number of elements from which on noise has no direction.
 const WITHOUT_DIRECTION: f64 = 256.0;
@@ -29,13 +26,6 @@ const ONE_FACTOR: f64 = 0.7;
 /// A sum below this fraction of the norm of uncorrelated terms cancels by nature: gradients of the biases of
 /// keys, and in front of normalisations.
 const CANCELS: f64 = 0.3;
-
-/// Maximum number of a table's elements whose changes cancel in its sketch.
-const CANCELLED: f64 = 8.0;
-
-/// Relative difference of two binary32 norms that is insignificant: error that is uncorrelated with the values
-/// changes a norm of n elements by its n-th root only.
-const RESOLUTION: f64 = f32::EPSILON as f64;
 
 /// Errors of parameter gradients, for the updates they lead to in this step or the next.
 pub(super) type GradientErrors = HashMap<(Box<str>, Box<str>), f64>;
@@ -100,8 +90,6 @@ pub(super) struct Walk<'f, 'a> {
     inside: Vec<f64>,
     /// Largest fraction of choices that noise flipped inside each module call.
     flipped_inside: Vec<f64>,
-    /// Parts of values that are smaller than the rest.
-    small_rows: SmallRows,
     /// Coarsest precision of any computation inside each module call.
     precision_inside: Vec<Option<&'static Precision>>,
     /// Largest norm of a gradient that arrives inside each module call: the scale for gradients that are zero
@@ -115,9 +103,6 @@ pub(super) struct Walk<'f, 'a> {
     multiplied: bool,
     /// Error that each product adds to a path.
     product: f64,
-    /// Largest and median error of weights that earlier steps have changed.
-    drift: f64,
-    usual_drift: f64,
     /// Forward ops that read each value.
     readers: HashMap<Identity, Vec<usize>>,
     /// Some forward function chooses between values, so that gradients pass where rounding lets them.
@@ -129,7 +114,6 @@ impl<'f, 'a> Walk<'f, 'a> {
     /// statistics only.
     pub(super) fn over(flow: &'f Flow<'a>, setting: &'f Setting, product: f64) -> ExpectedErrors {
         let count = flow.nodes.len();
-        let mut drifts = drifts(flow);
         let mut walk = Self {
             flow,
             setting,
@@ -140,15 +124,12 @@ impl<'f, 'a> Walk<'f, 'a> {
             hidden: HashMap::new(),
             inside: vec![0.0; count],
             flipped_inside: vec![0.0; count],
-            small_rows: SmallRows::default(),
             precision_inside: vec![None; count],
             gradients_inside: gradients_inside(flow),
             worst: 0.0,
             arrived: HashSet::new(),
             multiplied: false,
             product,
-            drift: largest(drifts.iter().copied()),
-            usual_drift: median(&mut drifts),
             readers: readers(flow),
             gates: flow.nodes.iter().any(|node| node.traits.chooses && !node.is_backward()),
         };
@@ -181,7 +162,6 @@ impl<'f, 'a> Walk<'f, 'a> {
             if let Some(error) = self.result((position, slot), &given, &saved) {
                 most = most.max(error);
             }
-            self.small_rows.note(self.flow, (position, slot), &given);
         }
         if node.op.name.phase() == Phase::Forward || node.op.name.phase() == Phase::Backward {
             let deeper = self.inside[position];
@@ -222,7 +202,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             return InputError::default();
         }
         let path = if fact.statistics_only { self.path(place) } else { 0.0 };
-        let seen = path.max(fact.likely).max(self.unseen(place));
+        let seen = path.max(fact.likely);
         InputError { relative: fact.relative().max(seen), absolute: fact.distance.max(seen * fact.norm) }
     }
 
@@ -240,23 +220,6 @@ impl<'f, 'a> Walk<'f, 'a> {
             }
             None => 0.0,
         }
-    }
-
-    /// Returns how far a weight may have drifted from its partner unnoticed; 0 for other values.
-    fn unseen(&self, place: Place) -> f64 {
-        let fact = self.flow.fact(place);
-        let sketched = matches!(self.flow.evidence.at(place.0, place.1), Evidence::Recorded(_));
-        let picked = self.flow.nodes[place.0].traits.kind == Kind::Embedding;
-        let unseen = if fact.statistics_only {
-            (RESOLUTION * fact.len.sqrt()).min(self.drift)
-        } else if sketched && picked && !fact.exact {
-            // Adam's steps are equal in size: a few of them may cancel in the sketch of a table whose rows are
-            // picked.
-            self.usual_drift * (CANCELLED / fact.len).sqrt().min(1.0)
-        } else {
-            0.0
-        };
-        if unseen > 0.0 && self.flow.is_weight(place) { unseen } else { 0.0 }
     }
 
     fn note_input_error(
@@ -283,17 +246,6 @@ impl<'f, 'a> Walk<'f, 'a> {
             made.path = path;
         }
     }
-}
-
-/// Returns the errors of the weights that the forward pass reads in steps after the first; none in the first.
-fn drifts(flow: &Flow<'_>) -> Vec<f64> {
-    if flow.pair.step == 0 {
-        return Vec::new();
-    }
-    let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && !node.is_backward());
-    let given = nodes.flat_map(|(position, node)| node.given().map(move |slot| (position, slot)));
-    let weights = given.filter(|&place| flow.fact(place).is_float && flow.is_weight(place));
-    weights.map(|place| flow.fact(place)).map(|fact| fact.relative().max(fact.likely)).collect()
 }
 
 /// Returns the positions of the forward ops that read each value.

@@ -51,7 +51,6 @@ mod setting;
 mod slope;
 mod slot;
 mod slot_view;
-mod small_rows;
 mod structure;
 mod tensor;
 mod tolerance;

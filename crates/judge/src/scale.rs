@@ -28,9 +28,6 @@ pub(super) struct Scale {
     pub(super) run: f64,
 }
 
-/// Fraction of the norm expected of uncorrelated rows below which an attention's gradient has cancelled.
-const CANCELLED: f64 = 0.1;
-
 /// A factor of a product.
 #[derive(Clone, Copy)]
 struct Factor<'a> {
@@ -69,7 +66,6 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
         (Kind::Product | Kind::Embedding, true) => {
             gradient_of_product(flow, place, given, saved, &mut scale);
         }
-        (Kind::Attention, true) => gradient_of_attention(flow, place, given, saved, &mut scale),
         (Kind::Normalisation | Kind::Exponential, true) => {
             gradient_that_projects(flow, place, given, saved, &mut scale);
         }
@@ -105,15 +101,6 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
             }
         }
         _ => {}
-    }
-    if node.traits.kind == Kind::Normalisation && node.op.name.phase() == Phase::ParameterGradient {
-        // The gradients of its weight and bias are sums of the same terms; for the weight they are multiplied
-        // by numbers of size 1.
-        let beside = node
-            .results()
-            .map(|slot| flow.fact((place.0, slot)))
-            .filter(|beside| beside.len.to_bits() == fact.len.to_bits());
-        scale.norm = beside.map(|beside| beside.norm).fold(scale.norm, f64::max);
     }
     if scale.norm <= 0.0 {
         // All zero: compare with the inputs, or else with the other side.
@@ -228,32 +215,6 @@ fn gradient_of_product(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[
 /// Returns true for products whose weight has a row for each feature of the result.
 fn is_linear(base: &str) -> bool {
     base.eq_ignore_ascii_case("linear") || base.ends_with("Linear")
-}
-
-/// Raises the scale of an attention's gradients: queries, keys and values with rows of `d` elements. The
-/// gradient of the weights of a row is as large as `|g| |v|` of the rows; the weights of a row sum to 1, so
-/// the gradient of a query is up to that times a row of keys, over `sqrt(d)`; with row norms of `sqrt(d)` root
-/// mean squares that is `|g| v k sqrt(d)`. Many small weights average: their root sum of squares is the ratio
-/// of the attention's result to the size of the values.
-fn gradient_of_attention(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place], scale: &mut Scale) {
-    let node = &flow.nodes[place.0];
-    let (incoming, saved) = node.incoming(given, saved);
-    let Some(g) = incoming.first().and_then(|&place| Factor::of(flow, place)) else { return };
-    let mut tensors = saved
-        .iter()
-        .filter(|&&place| flow.shape(place).len() > 1)
-        .filter_map(|&place| Factor::of(flow, place));
-    let (Some(q), Some(k), Some(v)) = (tensors.next(), tensors.next(), tensors.next()) else { return };
-    let width = q.size_from_end(0);
-    let across = q.rms.max(k.rms);
-    let out = tensors.find(|factor| factor.len.to_bits() == q.len.to_bits());
-    let weights = out.map_or(1.0, |out| (out.rms / v.rms).min(1.0));
-    let usual = g.rms * g.len.sqrt() * v.rms * across * weights;
-    // Rows of gradients and values that point the same way reach more by the root of their width, all of which
-    // may cancel.
-    let aligned = if scale.norm < CANCELLED * usual { width.sqrt() } else { 1.0 };
-    scale.norm = scale.norm.max(usual * aligned);
-    scale.terms = q.size_from_end(1).max(width);
 }
 
 /// Raises the scale of the gradient of a squared distance, `2 g (x - y)`, over `n` for a mean: two values that

@@ -98,10 +98,7 @@ impl Walk<'_, '_> {
         let places =
             |inputs: &[(Place, InputError)]| inputs.iter().map(|(place, _)| *place).collect::<Vec<_>>();
         let scale = scale::of(flow, place, &places(result.given), &places(result.saved));
-        // A gradient that underflows to zero on one side is compared with those around it.
-        let vanished = node.is_backward() && fact.norm <= 0.0;
-        let around = flow.around(place.0).filter(|_| vanished).map(|outer| self.gradients_inside[outer]);
-        let norm = scale.norm.max(largest(around)).max(f64::MIN_POSITIVE);
+        let norm = scale.norm.max(f64::MIN_POSITIVE);
         let error = (fact.distance / norm).min(f64::MAX);
         let unseen = self.unseen_gradient(place, result.given);
         let explained = self.explained(result, &scale, norm, unseen);
@@ -159,7 +156,6 @@ impl Walk<'_, '_> {
         let (flow, place) = (self.flow, result.place);
         let (node, fact) = (&flow.nodes[place.0], flow.fact(place));
         let mut explained = transfer::explained(flow, place, norm, result.given, result.saved);
-        explained = explained.hypot(self.small_rows.shown(flow, place, result.given, result.saved));
         // Choices in the inputs, made inside, or made along with this result.
         let flipped = largest(result.inputs().map(|(place, _)| flow.fact(*place).flipped))
             .max(self.flipped_inside[place.0])
