@@ -15,7 +15,7 @@ const ANOTHER: f64 = 0.1;
 /// Excludes values with such memory from the judgement: copies and views of what `empty` returned, and values
 /// of unknown origin that are viewed but never read by a computation.
 pub(super) fn set_aside(flow: &mut Flow<'_>) {
-    let used = used(flow);
+    let (used, written) = used(flow);
     let mut unwritten: HashSet<Known> = HashSet::new();
     let mut made: HashSet<Known> = HashSet::new();
     for op in 0..flow.nodes.len() {
@@ -55,7 +55,9 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
             }
             // A view that is only written to.
             for &slot in &results {
-                if values[slot].is_some_and(|value| !used.contains(&value)) && is_another(flow, (op, slot)) {
+                let is_only_written =
+                    values[slot].is_some_and(|value| !used.contains(&value) && written.contains(&value));
+                if is_only_written && is_another(flow, (op, slot)) {
                     set(flow, (op, slot));
                 }
             }
@@ -100,9 +102,10 @@ fn set(flow: &mut Flow<'_>, place: Place) -> bool {
     differs
 }
 
-/// Returns the values read by a computation, directly or through views and copies, and the results of modules.
-fn used(flow: &Flow<'_>) -> HashSet<Known> {
-    let mut used = HashSet::new();
+/// Returns the values read by a computation, directly or through views and copies, and the results of modules; and those
+/// that a copy writes over.
+fn used(flow: &Flow<'_>) -> (HashSet<Known>, HashSet<Known>) {
+    let (mut used, mut written) = (HashSet::new(), HashSet::new());
     for (op, node) in flow.nodes.iter().enumerate().rev() {
         let values: Vec<Option<Known>> = known(flow, op).collect();
         let results = || node.results().filter_map(|slot| values[slot]);
@@ -111,12 +114,17 @@ fn used(flow: &Flow<'_>) -> HashSet<Known> {
         }
         if !hands_on(flow, op) {
             used.extend(node.given().filter_map(|slot| values[slot]));
-        } else if results().any(|value| used.contains(&value)) {
+            continue;
+        }
+        if node.base == "copy" {
+            written.extend(node.given().next().and_then(|slot| values[slot]));
+        }
+        if results().any(|value| used.contains(&value)) {
             let needed = node.given().filter(|&slot| !is_spared(flow, (op, slot)));
             used.extend(needed.filter_map(|slot| values[slot]));
         }
     }
-    used
+    (used, written)
 }
 
 /// Returns true if an op only passes on a tensor; results of `item` and `tolist` go to the program instead.

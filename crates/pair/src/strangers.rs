@@ -76,14 +76,15 @@ pub(super) fn find_constants(baseline: &[Op], candidate: &[Op], partners: &[Opti
 }
 
 /// Returns pairs in `partners`, by position in `baseline`, of functions called in another order than the pairs around
-/// them, with other shapes: the negation of a loss on one side, that of what the loss is made from on the other.
+/// them, with other shapes: the negation of a loss on one side, that of what the loss is made from on the other. The
+/// backward pass may run in any order.
 pub(super) fn find_crossing(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]) -> Vec<usize> {
     let resized = |b: usize, c: usize| {
         baseline[b].name.kind() != OpKind::Module && differ_in_shape(&baseline[b], &candidate[c])
     };
-    let (suspects, others): (Vec<usize>, Vec<usize>) = (0..baseline.len())
-        .filter(|&b| partners[b].is_some())
-        .partition(|&b| partners[b].is_some_and(|c| resized(b, c)));
+    let in_order = |b: &usize| partners[*b].is_some() && baseline[*b].name.phase() == Phase::Forward;
+    let (suspects, others): (Vec<usize>, Vec<usize>) =
+        (0..baseline.len()).filter(in_order).partition(|&b| partners[b].is_some_and(|c| resized(b, c)));
     let latest: Vec<usize> = others
         .iter()
         .filter_map(|&b| partners[b])

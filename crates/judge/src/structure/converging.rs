@@ -115,21 +115,40 @@ impl<'f, 'a> Agreement<'f, 'a> {
         }
         // Functions that only one record has, side by side.
         let mut functions = vec![[const { BTreeSet::new() }; 2]; groups.len()];
-        for (&op, &group) in &owner {
+        let add = |(op, group): (usize, usize), functions: &mut Vec<[BTreeSet<&'a str>; 2]>| {
+            let side = usize::from(self.flow.pair.op(&self.flow.pair.ops[op]).0.is_none());
+            functions[root_of(&joined, group)][side].insert(self.flow.nodes[op].base);
+        };
+        let alone = |op: usize| {
             let node = &self.flow.nodes[op];
-            // The backward pass follows from the forward calls, which are judged themselves.
-            if !node.is_paired && computes(node) && !node.is_module() && !node.is_backward() {
-                let side = usize::from(self.flow.pair.op(&self.flow.pair.ops[op]).0.is_none());
-                functions[root_of(&joined, group)][side].insert(node.base);
-            }
-        }
+            !node.is_paired && computes(node) && !node.is_module()
+        };
+        let (backward, forward): (Vec<(usize, usize)>, Vec<(usize, usize)>) = owner
+            .iter()
+            .map(|(&op, &group)| (op, group))
+            .filter(|(op, _)| alone(*op))
+            .partition(|(op, _)| self.flow.nodes[*op].is_backward());
+        forward.into_iter().for_each(|found| add(found, &mut functions));
+        let single = |functions: &[BTreeSet<&str>; 2]| functions[0].len() + functions[1].len() == 1;
+        // The backward pass follows from forward calls: where these are excused, it needs no reason of its own.
+        let excused =
+            |op: usize| owner.get(&op).is_some_and(|&group| !single(&functions[root_of(&joined, group)]));
+        let unexplained: Vec<(usize, usize)> =
+            backward.into_iter().filter(|(op, _)| !self.forward_of(*op).is_some_and(excused)).collect();
+        unexplained.into_iter().for_each(|found| add(found, &mut functions));
         for (group, region) in regions.iter_mut().enumerate() {
-            let [b, c] = &functions[root_of(&joined, group)];
-            if b.len() + c.len() == 1 {
+            if single(&functions[root_of(&joined, group)]) {
                 *region = None;
             }
         }
         regions
+    }
+
+    /// Returns the position of the forward call of an unpaired backward op.
+    fn forward_of(&self, position: usize) -> Option<usize> {
+        let (b, c) = self.flow.pair.op(&self.flow.pair.ops[position]);
+        let (side, op) = b.map(|op| (0, op)).or_else(|| c.map(|op| (1, op)))?;
+        self.position(side, &op.name.in_phase(Phase::Forward)?)
     }
 
     /// Returns the largest error of what an op reads and was there before the op at `start`, so that nothing behind that
