@@ -144,7 +144,7 @@ def write_pt():
        scalar("name", '"a\\nb"'), scalar("none", "none"), scalar("ok", "true"), scalar("big", f"int({2**70})"),
        scalar("unsigned", str(2**63)), scalar("long", str(-(2**40))), scalar("size", "torch.Size([2, 3])"),
        scalar("dtype", "torch.dtype(torch.bfloat16)"), scalar("device", "cuda:1"), scalar("set", "unsupported"),
-       scalar("15", "5"), scalar("np", "unsupported"), scalar("array", "unsupported"), scalar("bytes", "unsupported"))
+       scalar("15", "5"), scalar("np", "unsupported"), tensor("array", np.ones(2)), scalar("bytes", "unsupported"))
 
     odd = {
         "good": torch.ones(2), "half": torch.ones(2).to(torch.complex32),

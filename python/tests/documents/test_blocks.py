@@ -75,6 +75,7 @@ def test_a_block_that_is_not_run_says_why() -> None:
         ("README.zh-CN.md", "pip"),
         ("docs/capture.md", "probe"),
         ("docs/capture.md", "probe"),
+        ("docs/config-check.md", "from"),
         ("docs/development.md", "workspace=(--workspace"),
         ("docs/development.md", "cargo"),
         ("docs/development.md", "python3"),
