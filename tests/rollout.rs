@@ -1,5 +1,6 @@
 //! `probe rollout` on files as frameworks write them: formats, joins, causes, reports, exit codes, input that is wrong.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -221,8 +222,9 @@ fn with_experts(moved: impl Fn(u32) -> u32) -> String {
             let own = (7 * sample + 3 * t) % 8;
             let value = -0.1 - 0.05 * f64::from(t % 7);
             let noise = if (sample + t).is_multiple_of(2) { 1e-4 } else { -1e-4 };
-            out += &format!(
-                "{}\n",
+            _ = writeln!(
+                out,
+                "{}",
                 json!({"sample": sample, "position": t, "token_id": 10 + t, "rollout_logprob": value, "trainer_logprob": value + noise,
                     "rollout_routed_experts": [[own, 8], [own, 9]], "trainer_routed_experts": [[own, 8], [moved(own), 9]],
                     "trainer_router_margins": [0.2, 0.3]})

@@ -47,7 +47,7 @@ fn mindspore() -> PackDraft {
         }
     }
     model.tensors.iter_mut().for_each(|tensor| own(&mut tensor.name));
-    model.tied.iter_mut().flatten().for_each(|name| own(name));
+    model.tied.iter_mut().flatten().for_each(&own);
     for step in &mut parts.weights.as_mut().unwrap().steps {
         step.tensors.iter_mut().for_each(|tensor| own(&mut tensor.name));
     }

@@ -115,8 +115,9 @@ impl<'p, 'a> Passage<'p, 'a> {
     /// the places.
     fn off_by(&self, read: &Inputs) -> f64 {
         let &[(image, _), (places, error), ..] = read else { return 0.0 };
-        let dimensions = self.flow.shape(places).last().map_or(1, |&count| count as usize);
-        let longest = self.flow.shape(image).iter().rev().take(dimensions).max();
+        let dimensions = self.flow.shape(places).last().map_or(1, |&count| count);
+        let sizes = self.flow.shape(image).iter().rev().zip(0..dimensions);
+        let longest = sizes.map(|(size, _)| size).max();
         let each = error.absolute / self.len(places).sqrt();
         each * longest.map_or(1.0, |&size| size as f64) / 2.0 * (dimensions as f64).sqrt()
     }

@@ -127,7 +127,7 @@ impl fmt::Debug for ReportSet {
         f.debug_struct("ReportSet")
             .field("writers", &self.writers.len())
             .field("suspects", &self.suspects)
-            .finish()
+            .finish_non_exhaustive()
     }
 }
 

@@ -115,29 +115,30 @@ impl<'f, 'a> Agreement<'f, 'a> {
         }
         // Functions that only one record has, side by side.
         let mut functions = vec![[const { BTreeSet::new() }; 2]; groups.len()];
-        let add = |(op, group): (usize, usize), functions: &mut Vec<[BTreeSet<&'a str>; 2]>| {
-            let side = usize::from(self.flow.pair.op(&self.flow.pair.ops[op]).0.is_none());
-            functions[root_of(&joined, group)][side].insert(self.flow.nodes[op].base);
-        };
         let alone = |op: usize| {
             let node = &self.flow.nodes[op];
             !node.is_paired && computes(node) && !node.is_module()
         };
-        let (backward, forward): (Vec<(usize, usize)>, Vec<(usize, usize)>) = owner
-            .iter()
-            .map(|(&op, &group)| (op, group))
-            .filter(|(op, _)| alone(*op))
-            .partition(|(op, _)| self.flow.nodes[*op].is_backward());
-        forward.into_iter().for_each(|found| add(found, &mut functions));
-        let single = |functions: &[BTreeSet<&str>; 2]| functions[0].len() + functions[1].len() == 1;
+        let unpaired = || owner.iter().filter(|(op, _)| alone(**op)).map(|(&op, &group)| (op, group));
+        let place = |op: usize, group: usize| {
+            (root_of(&joined, group), usize::from(self.flow.pair.op(&self.flow.pair.ops[op]).0.is_none()))
+        };
+        for (op, group) in unpaired().filter(|(op, _)| !self.flow.nodes[*op].is_backward()) {
+            let (root, side) = place(op, group);
+            functions[root][side].insert(self.flow.nodes[op].base);
+        }
         // The backward pass follows from forward calls: where these are excused, it needs no reason of its own.
+        let of_forward = functions.clone();
         let excused =
-            |op: usize| owner.get(&op).is_some_and(|&group| !single(&functions[root_of(&joined, group)]));
-        let unexplained: Vec<(usize, usize)> =
-            backward.into_iter().filter(|(op, _)| !self.forward_of(*op).is_some_and(excused)).collect();
-        unexplained.into_iter().for_each(|found| add(found, &mut functions));
+            |op: usize| owner.get(&op).is_some_and(|&group| !is_single(&of_forward[root_of(&joined, group)]));
+        for (op, group) in unpaired().filter(|(op, _)| self.flow.nodes[*op].is_backward()) {
+            if !self.forward_of(op).is_some_and(excused) {
+                let (root, side) = place(op, group);
+                functions[root][side].insert(self.flow.nodes[op].base);
+            }
+        }
         for (group, region) in regions.iter_mut().enumerate() {
-            if single(&functions[root_of(&joined, group)]) {
+            if is_single(&functions[root_of(&joined, group)]) {
                 *region = None;
             }
         }
@@ -403,6 +404,11 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let results = self.results.get_or_init(|| self.expected.results());
         results.index(place).map(|index| &self.expected.values[index])
     }
+}
+
+/// Returns true if one side alone has a function, and no more than one.
+fn is_single([b, c]: &[BTreeSet<&str>; 2]) -> bool {
+    b.len() + c.len() == 1
 }
 
 /// Returns true for a tensor that may have a gradient.

@@ -90,7 +90,10 @@ impl MicroBatches {
             return true;
         }
         let [of_b, of_c] = self.0.map(|count| count as f64);
-        let of_size = |(b, c): (&f64, &f64)| b == c || b * of_b == c * of_c || b * of_c == c * of_b;
+        // Whole numbers, so products are exact.
+        let same = |x: f64, y: f64| x.to_bits() == y.to_bits();
+        let of_size =
+            |(&b, &c): (&f64, &f64)| same(b, c) || same(b * of_b, c * of_c) || same(b * of_c, c * of_b);
         flow.nodes[op].given().all(|slot| {
             let (b, c) = flow.pair.slot_at(op, slot);
             match flow.fact((op, slot)).difference {

@@ -71,16 +71,11 @@ fn an_element_near_a_threshold_rounds_to_another_whole_number() {
 
 /// Reads an image of 12 x 12 between its pixels, at places from -1 to 1.
 fn sampled(image: &Drawn, places: &Drawn) -> Drawn {
-    let at = |row: f64, column: f64| {
-        let inside = (0.0..12.0).contains(&row) && (0.0..12.0).contains(&column);
-        if inside { image.values[row as usize * 12 + column as usize] } else { 0.0 }
-    };
+    let near = |x: f64, pixel: usize| (1.0 - (x - pixel as f64).abs()).max(0.0);
     let between = |place: &[f64]| {
         let [x, y] = [place[0], place[1]].map(|place| ((place + 1.0) * 12.0 - 1.0) / 2.0);
-        let (left, top) = (x.floor(), y.floor());
-        let (right, below) = (x - left, y - top);
-        (at(top, left) * (1.0 - right) + at(top, left + 1.0) * right) * (1.0 - below)
-            + (at(top + 1.0, left) * (1.0 - right) + at(top + 1.0, left + 1.0) * right) * below
+        let pixels = image.values.iter().enumerate();
+        pixels.map(|(at, value)| value * near(x, at % 12) * near(y, at / 12)).sum()
     };
     Drawn { shape: vec![1, 1, 20, 20], values: places.values.chunks(2).map(between).collect() }
 }

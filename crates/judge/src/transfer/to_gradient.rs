@@ -41,7 +41,7 @@ impl Passage<'_, '_> {
             }
             Kind::Sampled => {
                 let (incoming, read) = node.incoming(&self.given, &self.saved);
-                let off = self.off_by(&read);
+                let off = self.off_by(read);
                 // A place that moves past an element lies between two others.
                 let moved = flipped_gates(fact.len, off);
                 let image = read.first().map_or(0.0, |(_, error)| error.relative);

@@ -56,7 +56,7 @@ pub(super) fn open(folder: &Path, access: FileAccess) -> Result<Dump, ReadError>
         |rank: &u32| PartKey { step: 0, rank: RankId::Rank(*rank), label: format!("rank {rank}").into() };
     let parts = ranks.keys().map(key).collect();
     for files in ranks.values_mut() {
-        files.sort_by(|a, b| (a.step, a.index).cmp(&(b.step, b.index)));
+        files.sort_by_key(|file| (file.step, file.index));
     }
     let reader = Reader { folder: folder.into(), access, ranks };
     Ok(Dump {

@@ -1,6 +1,6 @@
 //! Columns of the tables: one enum per table, shared by every writer, legend and document.
 //!
-//! Metrics come from [`ALL_METRICS`]; nothing here depends on a file format.
+//! Metrics come from [`ALL_METRICS`](probe_measure::ALL_METRICS); nothing here depends on a file format.
 
 mod column;
 mod op;

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::{Case, Cause};
 use crate::measure::{Measures, quantile};
-use crate::routes::Route;
+use crate::routes::{Route, Routes};
 
 /// Share of flips among those tokens from which a layer is named. Rounding flipped up to 1 % here, and 10 % in the largest report of
 /// the field (Megatron-LM 4168); weights of 5 steps at 1e-3 up to 77 %, but in all layers.
@@ -129,7 +129,7 @@ pub(super) fn routing(case: &mut Case<'_>, rest: &Measures) -> bool {
         return false;
     }
     if routes[0].sizes() != routes[1].sizes() {
-        let [(layers, chosen), (other, theirs)] = routes.map(|routes| routes.sizes());
+        let [(layers, chosen), (other, theirs)] = routes.map(Routes::sizes);
         case.notes.push(format!(
             "experts are not compared: the rollout has {chosen} in each of {layers} layers, the trainer {theirs} in each of {other}"
         ));

@@ -42,7 +42,7 @@ pub(super) struct Row {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Experts {
     /// Of all layers, those of one together.
-    pub(super) experts: Vec<u16>,
+    pub(super) chosen: Vec<u16>,
     pub(super) layers: usize,
     pub(super) margins: Vec<f32>,
 }
@@ -50,13 +50,13 @@ pub(super) struct Experts {
 impl Experts {
     /// Adds the experts of the next layer.
     pub(super) fn layer(&mut self, experts: impl Iterator<Item = f64>) -> Result<(), String> {
-        let before = self.experts.len();
+        let before = self.chosen.len();
         for value in experts {
             let expert = id(value).ok().and_then(|id| u16::try_from(id).ok());
-            self.experts.push(expert.ok_or_else(|| format!("{value} is not an expert"))?);
+            self.chosen.push(expert.ok_or_else(|| format!("{value} is not an expert"))?);
         }
         self.layers += 1;
-        if self.experts.len() != before * self.layers / (self.layers - 1).max(1) && before > 0 {
+        if self.chosen.len() != before * self.layers / (self.layers - 1).max(1) && before > 0 {
             return Err("has layers with other numbers of experts".into());
         }
         Ok(())
@@ -126,10 +126,10 @@ impl<'a> Rows<'a> {
 
     /// Sets the experts of the last row; those of no named side are of the file's.
     pub(super) fn route(&mut self, side: Option<Side>, experts: &Experts) -> Result<(), String> {
-        if experts.experts.is_empty() {
+        if experts.chosen.is_empty() {
             return Ok(());
         }
-        let Experts { experts, layers, margins } = experts;
+        let Experts { chosen: experts, layers, margins } = experts;
         let route = Route { layers: *layers, experts, margins };
         self.into.builder.route(side.unwrap_or(self.into.side), &route)
     }

@@ -230,29 +230,34 @@ impl TensorFile for NpyFile {
     }
 }
 
+/// Returns the type that `NumPy` calls by a letter and a number of bytes, such as `f4`.
+pub(in crate::tensor_file) fn element_type(kind: &str) -> Option<DType> {
+    Some(match kind {
+        "f8" => DType::F64,
+        "f4" => DType::F32,
+        "f2" => DType::F16,
+        "i1" => DType::I8,
+        "i2" => DType::I16,
+        "i4" => DType::I32,
+        "i8" => DType::I64,
+        "u1" => DType::U8,
+        "u2" => DType::U16,
+        "u4" => DType::U32,
+        "u8" => DType::U64,
+        "b1" => DType::Bool,
+        "c8" => DType::C64,
+        "c16" => DType::C128,
+        _ => return None,
+    })
+}
+
 impl Descr {
     fn parse(text: &str) -> Self {
         let other = || Self::Other(text.into());
         let Some((order @ ("<" | ">" | "|" | "="), kind)) = text.split_at_checked(1) else {
             return other();
         };
-        let dtype = match kind {
-            "f8" => DType::F64,
-            "f4" => DType::F32,
-            "f2" => DType::F16,
-            "i1" => DType::I8,
-            "i2" => DType::I16,
-            "i4" => DType::I32,
-            "i8" => DType::I64,
-            "u1" => DType::U8,
-            "u2" => DType::U16,
-            "u4" => DType::U32,
-            "u8" => DType::U64,
-            "b1" => DType::Bool,
-            "c8" => DType::C64,
-            "c16" => DType::C128,
-            _ => return other(),
-        };
+        let Some(dtype) = element_type(kind) else { return other() };
         // Without a byte order only single bytes can be read; `=` would mean the machine that wrote the
         // file.
         match order {

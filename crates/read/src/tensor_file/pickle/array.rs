@@ -6,7 +6,8 @@ use super::classes::ArrayPart;
 use super::code::Code;
 use super::heap::index;
 use super::{Element, Heap, Inline, Item, Rebuilt, Span};
-use probe_dump::{DType, element_count};
+use crate::tensor_file::npy::element_type;
+use probe_dump::element_count;
 
 /// Says why an array is not one.
 const UNKNOWN: &str =
@@ -17,7 +18,9 @@ impl<'a> Heap<'a> {
     pub(super) fn array(&mut self, part: ArrayPart, arguments: Span) -> Item<'a> {
         match (part, self.tuple(arguments)) {
             (ArrayPart::DType, [Item::Text(text), ..]) => {
-                self.array_types.push(element(text));
+                let known =
+                    element_type(text).map_or(Element::Other("of this kind in an array"), Element::Known);
+                self.array_types.push(known);
                 Item::ArrayType(index(self.array_types.len() - 1))
             }
             (ArrayPart::Empty, [Item::Class(super::Class::Array(ArrayPart::Class)), ..]) => {
@@ -96,23 +99,4 @@ impl<'a> Heap<'a> {
             };
         }
     }
-}
-
-/// Returns the type that a text such as `i4` names.
-fn element(text: &str) -> Element {
-    Element::Known(match text {
-        "b1" => DType::Bool,
-        "i1" => DType::I8,
-        "i2" => DType::I16,
-        "i4" => DType::I32,
-        "i8" => DType::I64,
-        "u1" => DType::U8,
-        "u2" => DType::U16,
-        "u4" => DType::U32,
-        "u8" => DType::U64,
-        "f2" => DType::F16,
-        "f4" => DType::F32,
-        "f8" => DType::F64,
-        _ => return Element::Other("of this kind in an array"),
-    })
 }
