@@ -127,12 +127,14 @@ impl<'f, 'a> Agreement<'f, 'a> {
             let (root, side) = place(op, group);
             functions[root][side].insert(self.flow.nodes[op].base);
         }
-        // The backward pass follows from forward calls: where these are excused, it needs no reason of its own.
+        // The backward pass follows from forward calls: where both sides have these, or where they are excused, it
+        // needs no reason of its own.
         let of_forward = functions.clone();
         let excused =
             |op: usize| owner.get(&op).is_some_and(|&group| !is_single(&of_forward[root_of(&joined, group)]));
         for (op, group) in unpaired().filter(|(op, _)| self.flow.nodes[*op].is_backward()) {
-            if !self.forward_of(op).is_some_and(excused) {
+            let follows = |forward: usize| self.flow.nodes[forward].is_paired || excused(forward);
+            if !self.forward_of(op).is_some_and(follows) {
                 let (root, side) = place(op, group);
                 functions[root][side].insert(self.flow.nodes[op].base);
             }
