@@ -91,6 +91,9 @@ fn reason(
         Cause::Structure if !matches!(op_pair.ops, Paired::Both(..)) || candidate.slot.is_none() => {
             parts.extend([structure(op_pair.ops), candidate.said.clone()]);
         }
+        Cause::Argument | Cause::Optimizer if !candidate.said.is_empty() => {
+            parts.push(candidate.said.clone());
+        }
         Cause::Argument => {
             parts.extend(arguments(pair, candidate, slots));
             if !slot.starts_with("input") && !slot.starts_with("kwarg") {
@@ -125,7 +128,6 @@ fn reason(
         Cause::NonFinite | Cause::DType | Cause::Structure => {
             parts.extend([inputs(pair, candidate.op, (judged, slots), evidence), said.to_owned()]);
         }
-        Cause::Optimizer if !candidate.said.is_empty() => parts.push(candidate.said.clone()),
         Cause::Numerics | Cause::Gradient | Cause::Optimizer => {
             parts.extend([
                 inputs(pair, candidate.op, (judged, slots), evidence),

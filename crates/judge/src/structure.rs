@@ -8,6 +8,7 @@ mod converging;
 mod levels;
 mod micro_batches;
 mod named;
+mod options;
 mod unpaired;
 
 use std::cell::OnceCell;

@@ -54,3 +54,14 @@ def test_a_batch_in_micro_batches_is_judged_by_its_gradients(tmp_path, compare, 
     assert first["reason"].startswith("the gradients are 2.000 times the baseline's"), first["reason"]
     code, report = compare(tmp_path / "whole", tmp_path / "bad")
     assert (code, report["first_divergence"]["op"]) == (1, "Optimizer.SGD.step.0")
+
+
+def test_another_option_is_named_though_its_gradients_are_close(tmp_path, compare, monkeypatch):
+    halves = [slice(0, 4), slice(4, 8)]
+    record(tmp_path / "whole", [slice(0, 8)])
+    gelu = torch.nn.functional.gelu
+    monkeypatch.setattr(torch.nn.functional, "gelu", lambda x: gelu(x, approximate="tanh"))
+    record(tmp_path / "tanh", halves, share=0.5)
+    code, report = compare(tmp_path / "whole", tmp_path / "tanh")
+    first = report["first_divergence"]
+    assert (code, first["op"], first["cause"]) == (1, "Functional.gelu.0.forward", "argument"), first

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::Structure;
+use super::options::other_option;
 use crate::Cause;
 use crate::candidate::{Beyond, Candidate};
 use crate::difference::Difference;
@@ -64,7 +65,7 @@ impl MicroBatches {
         candidates.retain(|candidate| of_update(candidate.op) || is_chosen(candidate));
         let rewritten: HashSet<usize> = (0..flow.nodes.len()).filter(|&op| !of_update(op)).collect();
         let is_named = candidates.iter().any(|candidate| candidate.cause == Cause::Argument);
-        let argument = || self.argument(flow).filter(|_| gradients.usual() > DEEP * rounding);
+        let argument = || self.argument(flow, gradients.usual() > DEEP * rounding);
         let fault =
             (!is_named).then(|| argument().or_else(|| gradients.fault(flow, rounding, self))).flatten();
         if fault.is_some() {
@@ -75,12 +76,15 @@ impl MicroBatches {
         Some(Structure { note: Some(self.remark(agree)), fault, rewritten, excuse })
     }
 
-    /// Returns the first op that both sides call with another argument.
-    fn argument(self, flow: &Flow<'_>) -> Option<Candidate> {
-        let differs = |op: usize| flow.facts(op).any(|fact| fact.difference == Difference::Argument);
-        let mut paired = (0..flow.nodes.len()).filter(|&op| flow.nodes[op].is_paired && differs(op));
-        let op = paired.find(|&op| !self.explains_arguments(flow, op))?;
-        Some(Candidate::at(op, flow.nodes[op].results().next(), Cause::Argument))
+    /// Returns the first op that both sides call with another option; where the gradients are `off`, with any other argument.
+    fn argument(self, flow: &Flow<'_>, off: bool) -> Option<Candidate> {
+        other_option(flow).or_else(|| {
+            let differs = |op: usize| flow.facts(op).any(|fact| fact.difference == Difference::Argument);
+            let mut paired =
+                (0..flow.nodes.len()).filter(|&op| off && flow.nodes[op].is_paired && differs(op));
+            let op = paired.find(|&op| !self.explains_arguments(flow, op))?;
+            Some(Candidate::at(op, flow.nodes[op].results().next(), Cause::Argument))
+        })
     }
 
     /// Returns true if the arguments in which two calls differ are those of another size, or of another number of
