@@ -4,6 +4,7 @@
 
 #include "runtime/device.h"
 
+#include <numeric>
 #include <limits>
 #include <sstream>
 
@@ -133,6 +134,26 @@ at::Tensor sum_over(const at::Tensor &tensor, at::IntArrayRef dims, bool keep) {
     std::vector<int64_t> turned(dims.begin(), dims.end());
     if (turned.empty()) for (int64_t dim = 0; dim < tensor.dim(); dim++) turned.push_back(dim);
     return at::sum(tensor.flip(turned), dims, keep);
+}
+
+at::Tensor counted(const at::Tensor &tensor, at::IntArrayRef dims, bool keep) {
+    std::vector<bool> is_counted(tensor.dim(), dims.empty());
+    for (const auto dim : dims) is_counted[dim < 0 ? dim + tensor.dim() : dim] = true;
+    std::vector<int64_t> order, inner, shape;
+    int64_t length = 1;
+    for (int64_t dim = 0; dim < tensor.dim(); dim++) {
+        (is_counted[dim] ? inner : order).push_back(dim);
+        if (is_counted[dim]) length *= tensor.size(dim);
+        if (!is_counted[dim] || keep) shape.push_back(is_counted[dim] ? 1 : tensor.size(dim));
+    }
+    order.insert(order.end(), inner.begin(), inner.end());
+    const auto rows = tensor.permute(order).contiguous();
+    auto counts = at::empty(shape, at::kLong);
+    const auto *values = static_cast<const uint8_t *>(rows.data_ptr());
+    for (int64_t row = 0; row < counts.numel(); row++, values += length) {
+        counts.data_ptr<int64_t>()[row] = std::accumulate(values, values + length, int64_t{0});
+    }
+    return counts;
 }
 
 at::Tensor mean_over(const at::Tensor &tensor, at::IntArrayRef dims, bool keep) {

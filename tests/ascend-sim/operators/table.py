@@ -119,7 +119,7 @@ op("ThresholdBackward", "gradient:t self:t threshold:s out:o", "at::threshold_ba
 op("LeakyReluBackward", "gradient:t self:t slope:s isResult:b out:o", "at::leaky_relu_backward(gradient, self, slope, isResult)")
 
 # Over dimensions.
-op("ReduceSum", "self:t dims:a keep:b dtype:y out:o", "sum_over(to(self, dtype), dims, keep)")
+op("ReduceSum", "self:t dims:a keep:b dtype:y out:o", "self.scalar_type() == at::kBool ? counted(self, dims, keep) : sum_over(to(self, dtype), dims, keep)")
 op("Mean", "self:t dims:a keep:b dtype:y out:o", "mean_over(to(self, dtype), dims, keep)")
 op("MeanV2", "self:t dims:a keep:b noop:b out:o", "mean_over(self, dims, keep)")
 op("Amax", "self:t dims:a keep:b out:o", "at::amax(self, dims, keep)")
