@@ -14,6 +14,7 @@ use crate::notes;
 use crate::plan::{Argument, Basis, Parameter, Plan};
 use crate::roles::Role;
 use crate::symbols::{self, Address};
+use crate::{scope, switches};
 
 wrappers! {
     OP_COMPILE_AND_EXECUTE aclopCompileAndExecute;
@@ -89,8 +90,8 @@ impl Call {
     /// # Safety
     /// The same conditions as for the call itself in CANN.
     unsafe fn begin(&self) -> Option<Open> {
-        let recorded = control::is_recording() || graph::is_any_captured();
-        if !recorded || !control::is_on_in_this_thread() || self.kind.is_null() {
+        let recorded = switches::is_recording() || graph::is_any_captured();
+        if !recorded || !scope::is_on_in_this_thread() || self.kind.is_null() {
             return None;
         }
         let told = Descriptions::find()?;
@@ -166,10 +167,10 @@ macro_rules! execute {
             if let Some(open) = open {
                 notes::guarded(stringify!($name), || open.after(status == 0));
             }
-            if status == 0 && control::counts_launches() {
+            if status == 0 && switches::counts_launches() {
                 notes::guarded(stringify!($name), || {
                     // SAFETY: CANN has just read it.
-                    if control::ends_step("aclop", &unsafe { name_of(kind) })
+                    if switches::ends_step("aclop", &unsafe { name_of(kind) })
                         && graph::is_run(Stream(stream.addr() as u64))
                     {
                         control::step_end_launched(true);

@@ -8,12 +8,13 @@
 use std::sync::atomic::Ordering;
 
 use crate::control;
-use crate::entry::{Function, INTEGERS, Slot};
 use crate::handles;
-use crate::memory::{self, Stack};
+use crate::memory::{self, Stack, Words};
 use crate::notes::{self, Count};
 use crate::plan::{self, Plan};
 use crate::roles::Roles;
+use crate::stubs::{Function, Slot};
+use crate::switches;
 #[cfg(not(feature = "record"))]
 use crate::watch;
 
@@ -26,6 +27,12 @@ const STACK_WORDS: usize = 128;
 /// The same for launches, which take four arguments, none of them on the stack.
 const LAUNCH_WORDS: usize = 16;
 
+/// Registers that hold integer arguments.
+#[cfg(target_arch = "x86_64")]
+const INTEGERS: usize = 6;
+#[cfg(target_arch = "aarch64")]
+const INTEGERS: usize = 8;
+
 /// Position of the executor among the arguments of a launch.
 const EXECUTOR: usize = 2;
 
@@ -35,15 +42,6 @@ const EXECUTOR: usize = 2;
 pub(crate) struct Registers {
     integers: [u64; INTEGERS],
     reals: [[u64; 2]; 8],
-}
-
-/// Arguments as they were passed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Words<'a> {
-    /// Integers and pointers, from registers and then from the stack.
-    pub(crate) integers: &'a [u64],
-    /// Lower halves of the floating-point registers.
-    pub(crate) reals: &'a [u64],
 }
 
 /// A call under way. The assembly code reads the first word.
@@ -101,7 +99,7 @@ pub(crate) unsafe extern "C" fn before(
 fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     let function = slot.function()?;
     let followed = handles::is_followed();
-    let ends_step = control::ends_step("aclnn", &function.operator);
+    let ends_step = switches::ends_step("aclnn", &function.operator);
     // If handles are not followed nothing is recorded, and only the ends of steps are counted.
     if !followed && !ends_step {
         return None;
@@ -196,7 +194,7 @@ pub(crate) unsafe extern "C" fn after(call: *mut Call, result: u64) {
             if let Some(open) = open {
                 open.after(succeeded);
             }
-            if control::ends_step("aclnn", &function.operator) && graph::is_run(stream) {
+            if switches::ends_step("aclnn", &function.operator) && graph::is_run(stream) {
                 control::step_end_launched(succeeded);
             }
         }

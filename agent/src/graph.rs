@@ -23,7 +23,9 @@ use crate::control;
 use crate::device::{Context, Event, Runtime, Stream};
 use crate::launch::Record;
 use crate::notes::{self, Count};
+use crate::scope;
 use crate::settings::Settings;
+use crate::switches;
 use crate::writer::{Message, Recorder};
 
 mod captures;
@@ -135,7 +137,7 @@ struct Running {
 /// Runs before a replay.
 fn begin_replay(handle: usize, stream: Option<Stream>) -> Option<Running> {
     let graph = graphs().as_ref().and_then(|graphs| graphs.get(&handle).cloned());
-    let recording = control::is_recording() && control::is_on_in_this_thread();
+    let recording = switches::is_recording() && scope::is_on_in_this_thread();
     if let Some(stream) = stream
         && !is_run(stream)
     {

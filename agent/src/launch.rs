@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::control::{self, Scope};
+use crate::control;
 use crate::device::{Context, Event, Runtime, Stream};
-use crate::entry::Function;
 use crate::graph::{self, Destination, Share};
 use crate::handles::{Tensor, acl_size};
 use crate::notes::{self, Count};
 use crate::plan::{self, Argument, Basis, Plan};
 use crate::ring::{Item, Piece, rounded};
 use crate::roles::Role;
+use crate::scope::{self, Scope};
 use crate::settings::Settings;
+use crate::stubs::Function;
+use crate::switches;
 use crate::watch;
 use crate::writer::{self, Message, Recorder};
 
@@ -79,7 +81,7 @@ const PLAIN_FORMATS: [i32; 7] = [-1, 0, 1, 2, 27, 30, 47];
 
 /// Returns true if launches currently matter to anyone.
 pub(crate) fn is_looked_at() -> bool {
-    control::is_recording() || graph::is_any_captured() || watch::is_set()
+    switches::is_recording() || graph::is_any_captured() || watch::is_set()
 }
 
 /// Runs before an operator is launched; `None` if it is not recorded.
@@ -91,10 +93,10 @@ pub(crate) fn before(
 ) -> Option<Open> {
     let plan = plan::launched(executor);
     watch::tell(&function.operator, plan.as_deref());
-    if !control::is_recording() && !graph::is_any_captured() {
+    if !switches::is_recording() && !graph::is_any_captured() {
         return None;
     }
-    if plan.as_ref().map_or(!control::is_on_in_this_thread(), |plan| plan.muted) {
+    if plan.as_ref().map_or(!scope::is_on_in_this_thread(), |plan| plan.muted) {
         return None;
     }
     let plan = plan.unwrap_or_else(|| Arc::new(Plan::bare(&*function.operator, Basis::Unscanned)));
@@ -109,7 +111,7 @@ pub(crate) fn before(
 pub(crate) fn begin(plan: Arc<Plan>, stream: Stream, stack: usize) -> Option<Open> {
     let settings = Settings::get()?;
     let destination = graph::destination(stream);
-    if matches!(destination, Destination::Nowhere) || !destination.is_graph() && !control::is_recording() {
+    if matches!(destination, Destination::Nowhere) || !destination.is_graph() && !switches::is_recording() {
         return None;
     }
     let recorder = Recorder::get()?;

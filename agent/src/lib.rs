@@ -2,7 +2,8 @@
 //! others (`LD_PRELOAD`).
 //!
 //! ```text
-//! entry      dlsym hands out stubs in place of aclnn functions; a stub jumps on if nothing is recorded
+//! stubs      stand in front of aclnn functions; a stub jumps on if nothing is recorded
+//! entry      dlsym hands out stubs, and wrappers in place of other functions
 //! links      the same for programs that are linked to CANN's libraries
 //! call       reads the arguments of a call without knowing its signature
 //! handles    objects that the program created with aclCreateTensor and similar functions
@@ -12,7 +13,9 @@
 //! ring       pinned memory of fixed size between the streams and the writer
 //! writer     a thread that measures arrived copies and writes the dump
 //! dump       instead of all that: receives the dumps that CANN makes itself
-//! control    interface for the program, or the Python package in it: steps, names, the end
+//! scope      places in the program that operators are attributed to
+//! switches   what is recorded now
+//! control    interface for the program, or the Python package in it: steps, the end
 //! ```
 //!
 //! Promises: nothing here raises into the program, and no failure of recording changes what the program computes.
@@ -33,7 +36,7 @@ mod acl;
 mod call;
 #[expect(unsafe_code, reason = "functions that C and Python call")]
 mod control;
-#[expect(unsafe_code, reason = "assembly that calls pass through, and the table that it reads")]
+#[expect(unsafe_code, reason = "assembly code that calls pass through")]
 mod entry;
 #[expect(unsafe_code, reason = "takes the place of functions of CANN that make and release handles")]
 mod handles;
@@ -48,6 +51,11 @@ mod notes;
 #[expect(unsafe_code, reason = "takes the place of functions of CANN that keep executors")]
 mod plan;
 mod roles;
+#[expect(unsafe_code, reason = "functions that C and Python call")]
+mod scope;
+#[expect(unsafe_code, reason = "assembly code that calls pass through, and the table that it reads")]
+mod stubs;
+mod switches;
 #[expect(unsafe_code, reason = "finds functions by name")]
 mod symbols;
 mod watch;

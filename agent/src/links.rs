@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::entry;
+use crate::stubs;
 use crate::symbols::{self, Address, DT_STRTAB, DT_SYMTAB, address, dynamic, headers};
 
 const DT_PLTRELSZ: i64 = 2;
@@ -226,10 +226,10 @@ impl Entry {
         } else {
             now
         };
-        if entry::is_stub(real) {
+        if stubs::is_stub(real) {
             return;
         }
-        let stub = entry::stand_in_front(&self.name, real);
+        let stub = stubs::stand_in_front(&self.name, real);
         if stub == real {
             return;
         }

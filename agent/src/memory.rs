@@ -113,3 +113,12 @@ pub(crate) fn text(address: u64, most: usize) -> Option<String> {
     let end = bytes.iter().position(|&byte| byte == 0)?;
     std::str::from_utf8(bytes.get(..end)?).ok().map(String::from)
 }
+
+/// Arguments as they were passed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Words<'a> {
+    /// Integers and pointers, from registers and then from the stack.
+    pub(crate) integers: &'a [u64],
+    /// Lower halves of the floating-point registers.
+    pub(crate) reals: &'a [u64],
+}

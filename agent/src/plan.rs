@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::acl::{Status, UNSUPPORTED, real, wrappers};
-use crate::call::Words;
-use crate::control::{self, Scope};
-use crate::entry::Function;
 use crate::handles::{self, ByAddress, Handle, Scalar, Tensor};
 use crate::memory;
+use crate::memory::Words;
 use crate::notes::{self, Count};
 use crate::roles::{Kind, Role, Roles};
+use crate::scope::{self, Scope};
+use crate::stubs::Function;
+use crate::{control, switches};
 
 wrappers! {
     CAN_USE_CACHE CanUsePTACache;
@@ -97,8 +98,8 @@ impl Plan {
             function: None,
             parameters: Vec::new(),
             basis,
-            scope: control::scope(),
-            muted: !control::is_on_in_this_thread(),
+            scope: scope::scope(),
+            muted: !scope::is_on_in_this_thread(),
             repeatable: false,
         }
     }
@@ -268,14 +269,14 @@ pub(crate) unsafe extern "C" fn CanUsePTACache(name: *const c_char) -> bool {
         // From here on nothing has to be followed until a step is recorded.
         notes::guarded("torch_npu", control::resettle);
     }
-    if control::is_planning() {
+    if switches::is_planning() {
         return false;
     }
-    if control::counts_launches() && !name.is_null() {
+    if switches::counts_launches() && !name.is_null() {
         // SAFETY: the name of the function, a zero-terminated text.
         let name = unsafe { CStr::from_ptr(name) }.to_bytes();
         let operator = name.strip_prefix(b"aclnn").and_then(|operator| std::str::from_utf8(operator).ok());
-        LOOKED_FOR.set(operator.is_some_and(|operator| control::ends_step("aclnn", operator)));
+        LOOKED_FOR.set(operator.is_some_and(|operator| switches::ends_step("aclnn", operator)));
     }
     // SAFETY: the program's own call, as it made it.
     real!(CAN_USE_CACHE as Can).is_some_and(|real| unsafe { real(name) })
@@ -304,7 +305,7 @@ pub(crate) fn is_torch_npu() -> bool {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn PTAGetExecCache(hash: u64, workspace: *mut u64) -> *mut c_void {
     type Get = unsafe extern "C" fn(u64, *mut u64) -> *mut c_void;
-    if control::is_planning() {
+    if switches::is_planning() {
         return std::ptr::null_mut();
     }
     let Some(real) = real!(GET_CACHED as Get) else { return std::ptr::null_mut() };
@@ -319,7 +320,7 @@ pub(crate) unsafe extern "C" fn PTAFindExecCache(
     workspace: *mut u64,
 ) -> *mut c_void {
     type Find = unsafe extern "C" fn(*mut u8, usize, *mut u64) -> *mut c_void;
-    if control::is_planning() {
+    if switches::is_planning() {
         return std::ptr::null_mut();
     }
     let Some(real) = real!(FIND_CACHED as Find) else { return std::ptr::null_mut() };

@@ -18,7 +18,7 @@ use crate::launch::Record;
 use crate::notes::{self, Count};
 use crate::ring::{Next, Ring};
 use crate::settings::Settings;
-use crate::{control, entry};
+use crate::{control, stubs, switches};
 
 mod arguments;
 mod launches;
@@ -63,7 +63,7 @@ impl Recorder {
                 Self::begin()
                     .map_err(|why| {
                         notes::say(&format!("nothing is recorded: {why}"));
-                        control::give_up();
+                        switches::give_up();
                     })
                     .ok()
             })
@@ -105,7 +105,7 @@ impl Recorder {
 /// number of them with known parameters.
 fn found(ring: usize) -> String {
     let device = device::named();
-    let operators = entry::operators();
+    let operators = stubs::operators();
     let known = operators.iter().filter(|operator| operator.roles.is_some()).count();
     format!(
         "recording on {device}; operators found so far: {}, parameters known for {known}; {} MiB of pinned memory",
@@ -168,7 +168,7 @@ fn write() {
         let Some(settings) = Settings::get() else { return };
         if let Err(error) = Writer::run(recorder, settings) {
             notes::say(&format!("recording has stopped: {error}"));
-            control::give_up();
+            switches::give_up();
             // Launches under way must not wait for room.
             recorder.ring.close();
             while !matches!(recorder.ring.next(Duration::ZERO), Next::End) {
@@ -178,7 +178,7 @@ fn write() {
     }));
     if written.is_err() {
         notes::count(Count::Fault, "the writer");
-        control::give_up();
+        switches::give_up();
         if let Some(recorder) = Recorder::begun() {
             recorder.ring.close();
         }

@@ -2,9 +2,6 @@
 
 use std::arch::global_asm;
 
-/// Registers that hold integer arguments.
-pub(crate) const INTEGERS: usize = 8;
-
 // A stub identifies itself by its own address in x16, one of the two registers that are free between a call and its
 // target. The frame holds, from x29: frame and link register (16), the argument registers as in `Registers` (192),
 // x8, the slot, the call, the result.
@@ -108,9 +105,9 @@ global_asm!(
     ".cfi_restore x30",
     "br x16",
     ".cfi_endproc",
-    count = const super::STUBS,
-    slots = sym super::SLOTS,
-    watching = sym super::WATCHING,
+    count = const crate::stubs::STUBS,
+    slots = sym crate::stubs::SLOTS,
+    watching = sym crate::switches::WATCHING,
     before = sym crate::call::before,
     after = sym crate::call::after,
 );

@@ -2,9 +2,6 @@
 
 use std::arch::global_asm;
 
-/// Registers that hold integer arguments.
-pub(crate) const INTEGERS: usize = 6;
-
 // A stub identifies itself by its own address in r11, a register that no caller relies on. The frame of the entry
 // code begins at rbp, and holds, from below: the argument registers as in `Registers` (176 bytes), the result, the
 // call, rax and the slot. Unwinding goes through it by rbp.
@@ -107,9 +104,9 @@ global_asm!(
     ".cfi_def_cfa rsp, 8",
     "jmp qword ptr [r11]",
     ".cfi_endproc",
-    count = const super::STUBS,
-    slots = sym super::SLOTS,
-    watching = sym super::WATCHING,
+    count = const crate::stubs::STUBS,
+    slots = sym crate::stubs::SLOTS,
+    watching = sym crate::switches::WATCHING,
     before = sym crate::call::before,
     after = sym crate::call::after,
 );

@@ -13,6 +13,7 @@ use crate::launch::Record;
 use crate::notes;
 use crate::plan::{Basis, Plan};
 use crate::settings::Settings;
+use crate::switches;
 use crate::symbols::{self, Address};
 use crate::writer::Recorder;
 
@@ -236,7 +237,7 @@ pub(crate) fn add(capture: Arc<Capture>, stream: Stream, plan: &Plan, wanted: bo
     let mut content = locked(&capture.content);
     content.operators += 1;
     let kind = if plan.basis == Basis::Signature { "aclop" } else { "aclnn" };
-    content.ends_step |= control::ends_step(kind, &plan.operator);
+    content.ends_step |= switches::ends_step(kind, &plan.operator);
     let grouped = content.grouped.contains(&stream);
     drop(content);
     (wanted && capture.recorded).then_some(Share { capture, grouped })
