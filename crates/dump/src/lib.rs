@@ -19,6 +19,7 @@ mod ordinal;
 mod remark;
 mod repeated;
 mod selection;
+mod statistics;
 mod tensor;
 mod value;
 mod word;
@@ -44,13 +45,13 @@ pub use ordinal::Ordinal;
 pub use remark::Remark;
 pub use repeated::{Repeated, shared};
 pub use selection::{LevelFilter, NumberSet, SelectionError};
+pub use statistics::{KeptStatistics, Number, RecordedStatistics};
 pub use tensor::{
     Bytes, LayoutError, MAX_DIMS, Storage, TensorData, TensorRef, contiguous_strides, element_count,
     is_row_major,
 };
 pub use value::{
-    Checksum, Hash128, KeptStatistics, NO_DATA, Number, Printed, RecordedStatistics, Scalar, TensorMetadata,
-    TensorRecord, Value, coordinates,
+    Checksum, Hash128, NO_DATA, Printed, Scalar, TensorMetadata, TensorRecord, Value, coordinates,
 };
 pub use word::{Named, Word, by_name, of_name};
 

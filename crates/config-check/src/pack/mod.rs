@@ -32,8 +32,8 @@ pub use opened::{Fault, Origin, Pack, Parts};
 pub use random::{GeneratorState, Mark, Random, SeedCall};
 #[cfg(feature = "schema")]
 pub use schema::pack_schema;
-pub use secret::AllowedVariables;
-pub(crate) use secret::{MASK, mask_text};
-pub use setting::{Record, Setting};
+pub(crate) use secret::mask_text;
+pub(crate) use setting::MASK;
+pub use setting::{AllowedVariables, Record, Setting};
 pub use tensors::{Declared, Model, Module, Statistics, TensorKind, Weight, WeightStep, Weights};
 pub use training::{Accumulated, Clip, Group, HyperparameterSource, Hyperparameters, Optimizer, Schedule};

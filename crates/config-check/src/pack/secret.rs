@@ -9,16 +9,7 @@ use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
 
-use super::{Content, Pack, Parts, Record, Setting};
-
-/// Selects the environment variables whose values a pack keeps; of the others it keeps only the names.
-pub trait AllowedVariables {
-    /// Returns true if the value of a variable may be shown.
-    fn allows(&self, variable: &str) -> bool;
-}
-
-/// Replacement for a secret.
-pub(crate) const MASK: &str = "***";
+use super::{AllowedVariables, Content, MASK, Pack, Parts, Record, Setting};
 
 /// Words in a name that make its value a secret.
 const WORDS: [&str; 13] = [

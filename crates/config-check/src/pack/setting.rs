@@ -6,6 +6,15 @@ use serde::de::{MapAccess, SeqAccess, Visitor};
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+/// Replacement for a secret.
+pub(crate) const MASK: &str = "***";
+
+/// Selects the environment variables whose values a pack keeps; of the others it keeps only the names.
+pub trait AllowedVariables {
+    /// Returns true if the value of a variable may be shown.
+    fn allows(&self, variable: &str) -> bool;
+}
+
 /// A setting's value.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Setting {

@@ -2,22 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use super::rollout;
-use super::{COUNTERS, ReadScalars, STEP_NAMES, ScalarFormat, number, step, whole};
+use super::{COUNTERS, ReadScalars, STEP_NAMES, number, step, whole};
 use probe_files::limits;
 use probe_read::msprobe::with_quoted_numbers;
-
-/// Returns the format of a JSON file, judging by its content.
-pub(super) fn kind(bytes: &[u8]) -> ScalarFormat {
-    match value(bytes) {
-        Ok(Value::Object(keys)) if keys.contains_key("log_history") => ScalarFormat::TrainerState,
-        Ok(Value::Object(keys)) if keys.values().any(|value| value.get("values").is_some()) => {
-            ScalarFormat::Megatron
-        }
-        Ok(document) if rollout::is_one(&document) => ScalarFormat::Rollout,
-        _ => ScalarFormat::JsonLines,
-    }
-}
 
 /// Parses a whole document; bare `NaN` and `Infinity` become strings.
 pub(super) fn value(bytes: &[u8]) -> Result<Value, String> {

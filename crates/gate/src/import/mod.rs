@@ -21,6 +21,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::str::FromStr;
 
+use serde_json::Value;
+
 use probe_files::limits;
 use probe_read::ReadError;
 
@@ -231,7 +233,7 @@ fn detect(path: &Path, bytes: &[u8]) -> Result<ScalarFormat, ReadError> {
     let ends_with = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
     match first {
         None => Err(ReadError::format(path, "the file is empty")),
-        Some(b'{' | b'[') => Ok(json::kind(start)),
+        Some(b'{' | b'[') => Ok(json_format(start)),
         Some(_) if ends_with(&[".csv", ".tsv"]) => Ok(ScalarFormat::Csv),
         Some(_) if loss_text::is_one(start) => Ok(ScalarFormat::LossText),
         Some(_) if table::is_one(start) => Ok(ScalarFormat::Csv),
@@ -240,6 +242,18 @@ fn detect(path: &Path, bytes: &[u8]) -> Result<ScalarFormat, ReadError> {
             "not a file of scalars: expected golden values of Megatron-LM, lines of step and loss, TensorBoard events, a table with a header, \
              JSON Lines, trainer_state.json or rollout.json; name the format with --from",
         )),
+    }
+}
+
+/// Returns the format of a JSON file, judging by its content.
+fn json_format(bytes: &[u8]) -> ScalarFormat {
+    match json::value(bytes) {
+        Ok(Value::Object(keys)) if keys.contains_key("log_history") => ScalarFormat::TrainerState,
+        Ok(Value::Object(keys)) if keys.values().any(|value| value.get("values").is_some()) => {
+            ScalarFormat::Megatron
+        }
+        Ok(document) if rollout::is_one(&document) => ScalarFormat::Rollout,
+        _ => ScalarFormat::JsonLines,
     }
 }
 
