@@ -48,22 +48,10 @@ pub fn gate(
     notes.extend(compared.notes);
     let mut unverified = Vec::new();
     demand(policy, &baseline, &candidate, &mut unverified);
-    let (expected, paired) = (judged.expected + compared.expected, judged.paired + compared.paired);
-    let share = if expected == 0 { 1.0 } else { paired as f64 / expected as f64 };
-    let mut missing = judged.missing;
-    missing.extend(compared.missing);
-    if share < policy.require.min_pairs {
-        if policy.require.min_pairs < 1.0 {
-            let reason = format!(
-                "{paired} of {expected} values were found, a share of {share:.4}; the policy asks for {}",
-                policy.require.min_pairs
-            );
-            unverified.push(Incomplete { place: "values of the baseline".into(), reason });
-        }
-        unverified.extend(missing);
-    } else {
-        notes.extend(missing.into_iter().map(|entry| format!("{}: {}", entry.place, entry.reason)));
-    }
+    let expected = judged.expected + compared.expected;
+    let missing: Vec<Incomplete> = judged.missing.into_iter().chain(compared.missing).collect();
+    let found = Found { expected, paired: judged.paired + compared.paired, least: policy.require.min_pairs };
+    found.tell(missing, &mut unverified, &mut notes);
     unverified.extend(judged.undefined);
     unverified.extend(compared.incomplete);
     unverified.extend(baseline.incomplete.drain(..).chain(candidate.incomplete.drain(..)));
@@ -100,6 +88,42 @@ pub fn gate(
         scalars: candidate.scalars,
         seconds: 0.0,
     };
+    settle(&mut outcome, policy, options)?;
+    outcome.seconds = started.elapsed().as_secs_f64();
+    Ok(outcome)
+}
+
+/// Values of the baseline that were looked for in the candidate.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    expected: usize,
+    paired: usize,
+    /// Least share of them that the policy asks for.
+    least: f64,
+}
+
+impl Found {
+    /// Lists the missing values: as unverified if they are more than the policy allows, else as notes.
+    fn tell(self, missing: Vec<Incomplete>, unverified: &mut Vec<Incomplete>, notes: &mut Vec<String>) {
+        let Self { expected, paired, least } = self;
+        let share = if expected == 0 { 1.0 } else { paired as f64 / expected as f64 };
+        if share >= least {
+            notes.extend(missing.into_iter().map(|entry| format!("{}: {}", entry.place, entry.reason)));
+            return;
+        }
+        if least < 1.0 {
+            let reason = format!(
+                "{paired} of {expected} values were found, a share of {share:.4}; the policy asks for {least}"
+            );
+            unverified.push(Incomplete { place: "values of the baseline".into(), reason });
+        }
+        unverified.extend(missing);
+    }
+}
+
+/// Completes an outcome whose culprits are known: waivers, earlier runs of the same commit that contradict it, and what
+/// the policy makes of its state.
+fn settle(outcome: &mut GateOutcome, policy: &Policy, options: &GateOptions) -> Result<(), GateError> {
     outcome.waive_cases(&policy.waivers);
     let identity = state::Identity {
         commit: outcome.candidate.commit.as_deref(),
@@ -127,8 +151,7 @@ pub fn gate(
                 .into(),
         );
     }
-    outcome.seconds = started.elapsed().as_secs_f64();
-    Ok(outcome)
+    Ok(())
 }
 
 /// Returns an error if settings that must be the same differ, because the runs are then incomparable.
