@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
-use super::Progress;
+use super::progress::Progress;
 use probe_dump::{Checksum, Content, DType, Slot, TensorData, TensorRecord, TensorStore, Value};
 use probe_judge::PartEvidence;
 use probe_measure::{self as measure, Evidence, KeptMetrics, Unreadable, compare_recorded};

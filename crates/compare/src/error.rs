@@ -73,3 +73,9 @@ pub enum CompareError {
         reason: String,
     },
 }
+
+impl From<ReadError> for CompareError {
+    fn from(error: ReadError) -> Self {
+        Self::Read(error)
+    }
+}

@@ -1,7 +1,8 @@
 //! Accumulates the parts of a comparison. The answer is computed from it once, at the end, independent of the order of the parts and of
 //! the number of pieces they were folded in.
 
-use super::{CompareError, DonePart};
+use super::error::CompareError;
+use super::pipeline::DonePart;
 use probe_dump::{Dump, LevelFilter, PartKey, Rank};
 use probe_judge::{Incomplete, RunInfo, RunJudge, RunVerdict, Summary, Verdict};
 

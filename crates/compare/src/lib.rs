@@ -12,8 +12,10 @@ mod layouts;
 mod noise;
 mod part;
 pub mod peers;
+mod pipeline;
 mod place;
 mod portrait;
+mod progress;
 mod reference;
 mod request;
 mod rows;
@@ -24,113 +26,22 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
-use rayon::prelude::*;
-
 pub use error::CompareError;
 pub use fold::{Fold, Place, SideFold, SideInfo};
 pub use noise::{Calibration, calibrate, measured as measured_noise};
 pub use part::PartReport;
 pub use portrait::Portrait;
+pub use progress::{Progress, Quiet};
 pub use reference::Reference;
-pub use request::{CompareRequest, is_noise_file};
+pub use request::{CompareOptions, CompareRequest, is_noise_file};
 
-use probe_dump::{Dump, Level, LevelFilter, NATIVE, PartKey, Rank};
-use probe_files::{Copies, ReportError};
-use probe_judge::{
-    History, Noise, PartEvidence, PartJudgement, PriorKnowledge, Replayed, Rules, Summary, judge_part,
-};
-use probe_pair::{
-    Alignment, CommonTerms, Mapping, Pairing, PartMatch, PartPair, align, align_kernels, holds_kernels,
-    keep_common, keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, pair_parts,
-    substitutions, value_numbers,
-};
-use probe_read::{ReadError, open_called};
+use probe_dump::{Dump, PartKey};
+use probe_files::ReportError;
+use probe_judge::{History, Noise, PartJudgement, PriorKnowledge, Summary, judge_part};
+use probe_pair::{Pairing, PartMatch, pair_parts, value_numbers};
 
-use layouts::Layouts;
+use pipeline::{DonePart, in_order, parts_at_a_time, work_on};
 use runtime_ops::RuntimeOps;
-
-/// Options of a comparison, with the content of the files that the request names.
-#[derive(Debug, Clone, Default)]
-pub struct CompareOptions {
-    /// The request.
-    pub request: CompareRequest,
-    /// The user's tolerance rules.
-    pub rules: Rules,
-    /// Names to pair with each other although they differ.
-    pub mapping: Mapping,
-    /// Calls of both sides that were replayed in float64.
-    pub replayed: Replayed,
-    /// Locations of dumps that are read from a copy.
-    pub copies: Copies,
-}
-
-impl CompareOptions {
-    /// Opens a dump.
-    ///
-    /// # Errors
-    /// As for [`open`](probe_read::open).
-    pub fn open(&self, path: &Path) -> Result<Dump, ReadError> {
-        open_called(path, &self.copies, self.request.access())
-    }
-}
-
-/// Receives progress, from any thread.
-pub trait Progress: Sync {
-    /// Another `pairs` pairs of tensors will be measured.
-    fn expect(&self, pairs: u64);
-    /// `pairs` pairs of tensors have been measured.
-    fn advance(&self, pairs: u64);
-}
-
-/// No progress display.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Quiet;
-
-impl Progress for Quiet {
-    fn expect(&self, _pairs: u64) {}
-    fn advance(&self, _pairs: u64) {}
-}
-
-/// A part that was measured, and judged unless `judged` is still the default.
-struct DonePart {
-    pair: PartPair,
-    evidence: PartEvidence,
-    bytes: u64,
-    judged: PartJudgement,
-    /// What the layouts of a run on many ranks show; empty if ranks pair one to one.
-    layouts: Layouts,
-    /// Closer looks at values at fault.
-    portraits: Vec<Portrait>,
-    /// Reason why the reference could not be read completely.
-    reference_fault: Option<String>,
-}
-
-/// Processes the parts of a batch: ranks in parallel, the steps of a rank in sequence, because each builds on the history left
-/// by the previous one.
-fn in_order<'p>(
-    parts: impl Iterator<Item = &'p mut DonePart>,
-    histories: &mut BTreeMap<u32, History>,
-    work: impl Fn(&mut DonePart, &History) -> History + Sync,
-) {
-    let mut ranks: BTreeMap<u32, Vec<&mut DonePart>> = BTreeMap::new();
-    for part in parts {
-        ranks.entry(part.pair.rank).or_default().push(part);
-    }
-    let ranks: Vec<_> = ranks
-        .into_iter()
-        .map(|(rank, parts)| (rank, parts, histories.remove(&rank).unwrap_or_default()))
-        .collect();
-    let done: Vec<(u32, History)> = ranks
-        .into_par_iter()
-        .map(|(rank, parts, mut history)| {
-            for part in parts {
-                history = work(part, &history);
-            }
-            (rank, history)
-        })
-        .collect();
-    histories.extend(done);
-}
 
 /// Receives every compared part, in order of step, then rank.
 pub type PartSink<'a> = dyn FnMut(&PartReport<'_>) -> Result<(), ReportError> + Send + 'a;
@@ -309,155 +220,10 @@ impl Parts<'_> {
     }
 }
 
-/// Returns half the number of threads: each part read and measured takes another thread for its second side.
-fn parts_at_a_time() -> usize {
-    (rayon::current_num_threads() / 2).max(1)
-}
-
 fn hand_on(done: &[DonePart], parts: usize, sink: &mut PartSink<'_>) -> Result<(), CompareError> {
     for DonePart { pair, evidence, judged, portraits, .. } in done {
         let values = &value_numbers(pair);
         sink(&PartReport { pair, evidence, judged, values, portraits, parts })?;
     }
     Ok(())
-}
-
-fn work_on(
-    matches: &[PartMatch],
-    baseline: &Dump,
-    candidate: &Dump,
-    reference: Option<&Reference>,
-    options: &CompareOptions,
-    progress: &dyn Progress,
-) -> Vec<Result<DonePart, CompareError>> {
-    let compared = |part: &PartMatch| {
-        let mut done = compare_part(part, baseline, candidate, options, progress)?;
-        if let Some(reference) = reference {
-            let found = reference.errors(part, &done.pair, options);
-            (done.judged.reference, done.reference_fault) = (found.errors, found.fault);
-        }
-        for side in [&done.pair.baseline, &done.pair.candidate] {
-            side.store.let_go();
-        }
-        Ok(done)
-    };
-    matches.par_iter().map(compared).collect()
-}
-
-fn compare_part(
-    part: &PartMatch,
-    baseline: &Dump,
-    candidate: &Dump,
-    options: &CompareOptions,
-    progress: &dyn Progress,
-) -> Result<DonePart, CompareError> {
-    let (mut b, mut c, layouts) = layouts::read(part, baseline, candidate, &options.mapping)?;
-    if b.task != c.task && !options.request.any_task && !share_statistics((baseline, &b), (candidate, &c)) {
-        return Err(CompareError::Tasks {
-            place: format!("step {} {}", part.baseline.step, part.baseline.rank),
-            baseline: b.task,
-            candidate: c.task,
-        });
-    }
-    if b.task != c.task {
-        b.notes.push(format!(
-            "the baseline recorded task {}, the candidate task {}; compared by what both recorded",
-            b.task, c.task
-        ));
-    }
-    options.request.level.retain(&mut b.ops);
-    options.request.level.retain(&mut c.ops);
-    let two_tools = [baseline, candidate].iter().filter(|dump| dump.format == NATIVE).count() == 1;
-    let across_kernels = holds_kernels(&b) != holds_kernels(&c);
-    // If one kind of op was chosen, both sides are filtered to it.
-    if options.request.level == LevelFilter::All && !across_kernels && differ_in_level(&b, &c, two_tools) {
-        let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
-        if !options.request.any_level {
-            return Err(CompareError::Levels { place, baseline: b.level, candidate: c.level });
-        }
-        keep_shared_kinds(&mut b, &mut c);
-        if b.ops.is_empty() {
-            let reason = format!("{place}: levels {} and {} have no kind of op in common", b.level, c.level);
-            return Err(CompareError::Nothing { reason });
-        }
-    }
-    if across_kernels && options.request.rows {
-        let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
-        let reason = format!(
-            "{place}: one side recorded kernels, the other functions: these pair by shape, which different batch sizes do not share; leave out --rows"
-        );
-        return Err(CompareError::Nothing { reason });
-    }
-    let terms = (b.framework != c.framework && !across_kernels)
-        .then(|| CommonTerms::of(&mut b, &mut c, &options.mapping, part.baseline.step > 0));
-    // Tokens pair modules by their path, whatever class a tool gives them.
-    if two_tools && !across_kernels && !options.request.tokens {
-        keep_common(&mut b, &mut c);
-    }
-    keep_reached(&mut b, &mut c);
-    if options.request.rows {
-        keep_first_batch(&mut b, &mut c);
-    }
-    if options.request.tokens {
-        tokens::take(&mut b, &mut c).map_err(|reason| {
-            let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
-            CompareError::Nothing { reason: format!("{place}: {reason}") }
-        })?;
-    }
-    let Alignment { mut ops, notes } = match terms {
-        Some(terms) => terms.align(&mut b, &mut c),
-        None if across_kernels => align_kernels(&mut b, &mut c),
-        None => align(&b, &c, &options.mapping),
-    };
-    b.notes.extend(notes);
-    if two_tools && !across_kernels {
-        keep_common_slots(&mut ops);
-    }
-    if options.request.rows {
-        rows::take(&mut b, &mut c, &mut ops);
-    }
-    let substitutions = substitutions(&b, &c, &ops);
-    let pair = PartPair {
-        step: part.baseline.step,
-        rank: part.baseline.rank.number(),
-        since: part.since,
-        baseline: b,
-        candidate: c,
-        ops,
-        substitutions,
-    };
-    let (evidence, bytes) = collect::of_part(&pair, progress);
-    Ok(DonePart {
-        pair,
-        evidence,
-        bytes,
-        judged: PartJudgement::default(),
-        layouts,
-        portraits: Vec::new(),
-        reference_fault: None,
-    })
-}
-
-/// Returns true if the two sides recorded ops of different kinds; false if one side does not state its level. Two different tools
-/// intercept different functions anyway, and anything that only one recorded is left out, so they only need some kind in common.
-fn differ_in_level(baseline: &Rank, candidate: &Rank, two_tools: bool) -> bool {
-    match (Level::parse(&baseline.level), Level::parse(&candidate.level)) {
-        (Some(b), Some(c)) if two_tools => !b.overlaps(c),
-        (Some(b), Some(c)) => b != c,
-        _ => false,
-    }
-}
-
-/// Returns true if dumps of different tasks can be compared without an option: every task of probe's own capture has
-/// statistics, and so do most tasks of the older tool.
-fn share_statistics(baseline: (&Dump, &Rank), candidate: (&Dump, &Rank)) -> bool {
-    let sides = [baseline, candidate];
-    sides.iter().any(|(dump, _)| dump.format == NATIVE)
-        && sides.iter().all(|(_, rank)| rank.task.has_statistics())
-}
-
-impl From<ReadError> for CompareError {
-    fn from(error: ReadError) -> Self {
-        Self::Read(error)
-    }
 }

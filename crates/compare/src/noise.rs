@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use super::error::CompareError;
+use super::pipeline::{DonePart, in_order, parts_at_a_time, work_on};
+use super::progress::Progress;
+use super::request::CompareOptions;
 use super::request::is_noise_file;
-use super::{CompareError, CompareOptions, DonePart, Progress, in_order, parts_at_a_time, work_on};
 use probe_dump::native::{MANIFEST, NOISE_FOLDER, root_of};
 use probe_dump::{Dump, PartKey};
 use probe_judge::{History, Incomplete, Noise, NoiseMeter, RunJudge, measure_noise};

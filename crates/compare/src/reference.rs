@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::{CompareError, CompareOptions, collect};
+use super::collect;
+use super::error::CompareError;
+use super::request::CompareOptions;
 use probe_dump::{Dump, PartKey, Rank, TensorRecord};
 use probe_judge::ReferenceErrors;
 use probe_measure::{Evidence, Metric};

@@ -6,12 +6,12 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::{Deserialize, Serialize};
 
-use super::CompareOptions;
-use probe_dump::{LevelFilter, Named, NumberSet, by_name, of_name};
+use probe_dump::{Dump, LevelFilter, Named, NumberSet, by_name, of_name};
 use probe_files::settings::SettingsError;
 use probe_files::{Copies, map::FileAccess};
 use probe_judge::{Replayed, Rules};
 use probe_pair::Mapping;
+use probe_read::{ReadError, open_called};
 
 // The doc comments of the fields are the help of the command line. A doc comment on the struct would be shown there too.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args, Serialize, Deserialize)]
@@ -67,6 +67,31 @@ pub struct CompareRequest {
     /// Read files in pieces instead of mapping them: for network file systems and dumps still being written.
     #[arg(long)]
     pub no_mmap: bool,
+}
+
+/// Options of a comparison, with the content of the files that the request names.
+#[derive(Debug, Clone, Default)]
+pub struct CompareOptions {
+    /// The request.
+    pub request: CompareRequest,
+    /// The user's tolerance rules.
+    pub rules: Rules,
+    /// Names to pair with each other although they differ.
+    pub mapping: Mapping,
+    /// Calls of both sides that were replayed in float64.
+    pub replayed: Replayed,
+    /// Locations of dumps that are read from a copy.
+    pub copies: Copies,
+}
+
+impl CompareOptions {
+    /// Opens a dump.
+    ///
+    /// # Errors
+    /// As for [`open`](probe_read::open).
+    pub fn open(&self, path: &Path) -> Result<Dump, ReadError> {
+        open_called(path, &self.copies, self.request.access())
+    }
 }
 
 fn level() -> impl TypedValueParser<Value = LevelFilter> {
