@@ -7,12 +7,13 @@ mod calls;
 mod filing;
 mod place;
 mod slots;
+mod state;
 mod thread;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use probe::capture::DumpWriter;
@@ -21,7 +22,6 @@ use probe::measure::Crew;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::sync::MutexExt;
 use pyo3::types::{PyDict, PyModule, PyTuple};
 
 use crate::call::{Call, OpInfo};
@@ -37,39 +37,8 @@ use crate::tensor::Torch;
 use calls::tensors_of;
 use filing::Queue;
 use place::{Here, LastRegion};
+use state::{Questions, Raised, lock};
 use thread::{Busy, enter, leave, scope};
-
-/// Python functions that the recorder calls.
-#[derive(Debug)]
-struct Questions {
-    /// `torch._C._current_autograd_node`
-    autograd_node: Py<PyAny>,
-    /// `torch._C._autograd._get_sequence_nr`
-    sequence: Py<PyAny>,
-    /// `probe.private.checkpoints.region(frame)`: identity of a checkpointed region.
-    region: Py<PyAny>,
-    /// `probe.recorder.naming.describe_op(func)`: facts about a dispatcher op, as [`OpInfo::new`] takes them.
-    describe_op: Py<PyAny>,
-    /// `probe.recorder.collectives.wait(result)`: waits until a collective has written its results.
-    wait: Py<PyAny>,
-    /// `(name, scope) -> bool`: true if the user's patterns let an op through. None if there are no patterns.
-    wants: Option<Py<PyAny>>,
-    /// `(name, scope) -> bool`: true if the data of an op is written whatever the task. None if it never is.
-    stores: Option<Py<PyAny>>,
-}
-
-/// An exception that ended a call.
-#[derive(Debug)]
-struct Raised {
-    /// Name of the innermost call that it ended.
-    op: String,
-    /// Identity of the exception. It is not kept alive: it references frames, and those reference tensors.
-    error: usize,
-    /// Type and first line.
-    text: String,
-    /// Number of calls that had returned by then.
-    returned: u64,
-}
 
 /// Records the ops of one process.
 #[pyclass(frozen, module = "probe._core")]
@@ -97,10 +66,6 @@ pub(crate) struct Recorder {
     returned: AtomicU64,
     /// The last exception that ended a call.
     raised: Mutex<Option<Raised>>,
-}
-
-fn lock<'a, T>(py: Python<'_>, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
-    mutex.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[pymethods]

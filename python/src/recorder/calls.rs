@@ -10,8 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 
 use super::place::Here;
+use super::state::Raised;
 use super::thread::{Busy, scope};
-use super::{Raised, Recorder, lock};
+use super::{Recorder, lock};
 use crate::call::{Call, OpInfo};
 use crate::flatten::Style;
 use crate::interrupt;

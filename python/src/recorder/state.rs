@@ -1,0 +1,43 @@
+//! Parts of the recorder: what it asks of Python, and the exception that it saw last.
+
+use std::sync::{Mutex, MutexGuard};
+
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+
+/// Python functions that the recorder calls.
+#[derive(Debug)]
+pub(super) struct Questions {
+    /// `torch._C._current_autograd_node`
+    pub(super) autograd_node: Py<PyAny>,
+    /// `torch._C._autograd._get_sequence_nr`
+    pub(super) sequence: Py<PyAny>,
+    /// `probe.private.checkpoints.region(frame)`: identity of a checkpointed region.
+    pub(super) region: Py<PyAny>,
+    /// `probe.recorder.naming.describe_op(func)`: facts about a dispatcher op, as [`OpInfo::new`] takes them.
+    pub(super) describe_op: Py<PyAny>,
+    /// `probe.recorder.collectives.wait(result)`: waits until a collective has written its results.
+    pub(super) wait: Py<PyAny>,
+    /// `(name, scope) -> bool`: true if the user's patterns let an op through. None if there are no patterns.
+    pub(super) wants: Option<Py<PyAny>>,
+    /// `(name, scope) -> bool`: true if the data of an op is written whatever the task. None if it never is.
+    pub(super) stores: Option<Py<PyAny>>,
+}
+
+/// An exception that ended a call.
+#[derive(Debug)]
+pub(super) struct Raised {
+    /// Name of the innermost call that it ended.
+    pub(super) op: String,
+    /// Identity of the exception. It is not kept alive: it references frames, and those reference tensors.
+    pub(super) error: usize,
+    /// Type and first line.
+    pub(super) text: String,
+    /// Number of calls that had returned by then.
+    pub(super) returned: u64,
+}
+
+/// Locks without a wait that holds Python's lock.
+pub(super) fn lock<'a, T>(py: Python<'_>, mutex: &'a Mutex<T>) -> MutexGuard<'a, T> {
+    mutex.lock_py_attached(py).unwrap_or_else(std::sync::PoisonError::into_inner)
+}
