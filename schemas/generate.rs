@@ -17,7 +17,7 @@ fn main() -> std::io::Result<()> {
     write("schemas/history.schema.json", &probe::report::history::history_schema())?;
     write("schemas/narrow.schema.json", &probe::report::narrow::narrow_schema())?;
     write("schemas/pack.schema.json", &probe::config_check::pack::pack_schema())?;
-    write("web/src/report.ts", &probe::report::html::page_types())
+    write("web/src/report.ts", &probe::report::page_types())
 }
 
 /// A file that is as it was is left alone: the tests that embed it would be compiled again.

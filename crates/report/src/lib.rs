@@ -10,6 +10,7 @@ pub mod command;
 pub mod compared;
 pub mod config;
 pub mod culprit;
+mod extent;
 mod fault;
 mod gallery;
 pub mod gate;
@@ -23,6 +24,8 @@ pub(crate) mod markdown;
 pub mod model;
 pub mod narrow;
 pub mod number;
+#[cfg(feature = "schema")]
+mod page_types;
 mod paint;
 pub mod parquet;
 pub mod peers;
@@ -40,7 +43,10 @@ pub mod xlsx;
 #[cfg(test)]
 mod tests;
 
-pub use set::{Extent, Format, ReportSet, UnknownFormat};
+pub use extent::Extent;
+#[cfg(feature = "schema")]
+pub use page_types::page_types;
+pub use set::{Format, ReportSet, UnknownFormat};
 pub use stored::{StoredError, StoredFile, StoredRun};
 pub use suspects::Suspects;
 

@@ -9,6 +9,7 @@ use rayon::prelude::*;
 
 use super::ReportWriter;
 use super::compared::{JunitReport, MarkdownReport};
+use super::extent::Extent;
 use super::json::JsonReport;
 use super::replays;
 use super::suspects::Suspects;
@@ -83,16 +84,6 @@ impl Format {
             Self::Html => Box::new(super::html::HtmlReport::create(&path)?),
         })
     }
-}
-
-/// Amount of a large comparison that the reports for people hold. Reports for programs hold everything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Extent {
-    /// Ops at fault with their surroundings, and ops that differ.
-    #[default]
-    Selection,
-    /// Every op and every value.
-    Full,
 }
 
 impl fmt::Display for Format {

@@ -22,7 +22,7 @@ pub(super) struct Head<'a, R: Serialize> {
 /// Data of the page of a comparison.
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub(super) struct Comparison<'a> {
+pub(crate) struct Comparison<'a> {
     pub(super) report: Report<'a>,
     #[cfg_attr(feature = "schema", schemars(with = "Vec<crate::gallery::Wire<'static>>"))]
     pub(super) portraits: Looks<'a>,

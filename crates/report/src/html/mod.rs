@@ -4,12 +4,10 @@
 //! in pieces that are written as parts arrive (`pack`), and finally the answer as JSON. Nothing from a dump becomes markup: it is all
 //! in compressed pieces, and the program inserts it into the page as text.
 
-mod head;
+pub(crate) mod head;
 mod pack;
 mod page;
 mod stored;
-#[cfg(feature = "schema")]
-mod types;
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -29,8 +27,6 @@ use probe_compare::PartReport;
 use probe_files::{Draft, ReportError};
 use probe_judge::Summary;
 pub use stored::from_parquet;
-#[cfg(feature = "schema")]
-pub use types::page_types;
 
 use super::{StoredError, StoredRun};
 

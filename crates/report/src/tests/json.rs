@@ -92,9 +92,5 @@ fn the_committed_schema_is_the_generated_one() {
 #[test]
 fn the_committed_types_of_the_page_are_the_generated_ones() {
     let committed = include_str!("../../../../web/src/report.ts");
-    assert_eq!(
-        committed,
-        crate::html::page_types(),
-        "run `cargo run --features schema --bin generate-schemas`"
-    );
+    assert_eq!(committed, crate::page_types(), "run `cargo run --features schema --bin generate-schemas`");
 }

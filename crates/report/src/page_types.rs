@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value};
 
-use super::head::Comparison;
 use crate::config::model::ConfigReport;
 use crate::gate::GatePage;
+use crate::html::head::Comparison;
 use crate::rollout::RolloutPage;
 
 /// Returns `web/src/report.ts`: a type for each struct that a page holds.
