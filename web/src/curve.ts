@@ -4,6 +4,7 @@ import type { App } from "./app";
 import type { Part } from "./data";
 import { colour, context, h, replace } from "./dom";
 import { outline, ROLES } from "./role";
+import { type Band, bandsOf, type Scale, scaleOf } from "./scale";
 import { count, error, shorten, visible } from "./text";
 import { named, say, w } from "./words";
 
@@ -13,24 +14,10 @@ const MARGIN = { left: 52, right: 14, top: 20, bottom: 24 };
 const ZERO = 18;
 /** Ops farther than this from the pointer are not meant. */
 const REACH = 12;
-const LEAST = -14;
 /** Room that the mark of a fault takes. */
 const APART = 7;
 /** Faults from which on their lines would hide the curve. */
 const MANY = 40;
-
-interface Band {
-  start: number;
-  end: number;
-  phase: string;
-}
-
-interface Scale {
-  low: number;
-  high: number;
-  /** Some error is infinite: the baseline is zero, or a value is no number. */
-  infinite: boolean;
-}
 
 export function curve(app: App): HTMLElement {
   const canvas = h("canvas", { class: "plot", role: "img", tabindex: 0 });
@@ -479,33 +466,4 @@ export function curve(app: App): HTMLElement {
   new ResizeObserver(() => draw()).observe(plot);
   words();
   return section;
-}
-
-/** Where the passes begin and end. */
-function bandsOf(app: App, part: Part): Band[] {
-  const bands: Band[] = [];
-  for (let op = 0; op < part.count; op++) {
-    const phase = app.phase(part.start + op);
-    const name = phase === "gradient" ? "backward" : phase || "other";
-    const last = bands.at(-1);
-    if (last && last.phase === name) last.end = op + 1;
-    else bands.push({ start: op, end: op + 1, phase: name });
-  }
-  return bands;
-}
-
-/** Whole powers of ten around all errors and floors. */
-function scaleOf(app: App, part: Part): Scale {
-  let [low, high, infinite] = [Infinity, -Infinity, false];
-  for (let op = part.start; op < part.start + part.count; op++) {
-    for (const value of [app.error[op] ?? NaN, app.floor[op] ?? NaN]) {
-      if (value === Infinity) infinite = true;
-      if (!(value > 0) || !Number.isFinite(value)) continue;
-      low = Math.min(low, value);
-      high = Math.max(high, value);
-    }
-  }
-  if (low > high) return { low: -8, high: 0, infinite };
-  const ends = { low: Math.max(LEAST, Math.floor(Math.log10(low))), high: Math.ceil(Math.log10(high)), infinite };
-  return ends.high - ends.low < 3 ? { ...ends, low: ends.high - 3 } : ends;
 }
