@@ -6,10 +6,10 @@ use std::collections::{HashMap, HashSet};
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact, Identity};
 use super::excess::BEYOND;
-use super::expected::ExpectedErrors;
+use super::expected::{ExpectedErrors, Results};
 use super::flow::{Flow, Node, Place};
 use super::transfer::{self, InputError, largest};
-use super::value::Excess;
+use super::value::{Excess, ExpectedError};
 use super::{Cause, OpJudgement, Role, SlotJudgement, Verdict};
 use probe_dump::{Figure, Ordinal, Remark, SlotSide};
 use probe_pair::BySlot;
@@ -67,24 +67,8 @@ pub(super) fn of(
     candidates: &[Candidate],
     diverged: bool,
 ) -> (Vec<OpJudgement>, BySlot<SlotJudgement>) {
-    let results = expected.results();
-    let weighed = |place: Place| {
-        let index = results.index(place)?;
-        Some((&expected.values[index], excess[index]))
-    };
+    let weighed = Weighed::of(flow, expected, excess, candidates);
     let mut marks = Marks::none(flow);
-    let faults: HashSet<Place> = expected
-        .values
-        .iter()
-        .zip(excess)
-        .filter(|(_, excess)| excess.is_fault)
-        .map(|(value, _)| value.place)
-        .chain(candidates.iter().filter_map(|candidate| {
-            let slot = candidate.slot?;
-            let differs = flow.fact((candidate.op, slot)).differs();
-            differs.then_some((candidate.op, slot))
-        }))
-        .collect();
     let arrivals: HashSet<Place> = expected.arrivals.iter().copied().collect();
     let any_fault = !candidates.is_empty();
     let named: HashMap<usize, &Candidate> =
@@ -106,7 +90,7 @@ pub(super) fn of(
             let place = (position, slot);
             let fact = flow.fact(place);
             let drifted = (diverged || any_fault) && arrivals.contains(&place) && fact.relative() > LEAST;
-            if fact.difference == Difference::Numbers && (faults.contains(&place) || drifted) {
+            if fact.difference == Difference::Numbers && (weighed.faults.contains(&place) || drifted) {
                 marks.set(place, named.contains_key(&position).then_some(here));
             }
         }
@@ -131,30 +115,10 @@ pub(super) fn of(
             Some(_) => earlier.or(Some(here)),
             None => earlier,
         };
+        let read = reached.then_some([&*given, &*saved]);
         for slot in node.results() {
-            let place = (position, slot);
-            let fact = flow.fact(place);
-            let differs = match fact.difference {
-                _ if fact.allowed => false,
-                Difference::Numbers if faults.contains(&place) => true,
-                Difference::Numbers if reached => {
-                    let clean = |places: &[Place]| -> Vec<(Place, InputError)> {
-                        places.iter().map(|&place| (place, clean_error(flow, &marks, place))).collect()
-                    };
-                    match weighed(place) {
-                        Some((value, excess)) => {
-                            let scale = fact.distance / value.error;
-                            let explained =
-                                transfer::explained(flow, place, scale, &clean(&given), &clean(&saved));
-                            value.error > BEYOND * excess.floor.hypot(explained)
-                        }
-                        None => marks.has(place) || fact.relative() > LEAST.max(fact.floor),
-                    }
-                }
-                difference => !difference.is_open(),
-            };
-            if differs {
-                marks.set(place, source);
+            if weighed.differs((position, slot), &marks, read) {
+                marks.set((position, slot), source);
             }
         }
         slots.push((0..node.slot_count()).map(|slot| judge_slot(flow, &marks, (position, slot), any_fault)));
@@ -166,6 +130,55 @@ pub(super) fn of(
         ops.push(judged);
     }
     (ops, slots)
+}
+
+/// Errors of results beside what is allowed, and the values at fault.
+struct Weighed<'w, 'a> {
+    flow: &'w Flow<'a>,
+    values: &'w [ExpectedError],
+    excess: &'w [Excess],
+    results: Results<'w>,
+    faults: HashSet<Place>,
+}
+
+impl<'w, 'a> Weighed<'w, 'a> {
+    fn of(
+        flow: &'w Flow<'a>,
+        expected: &'w ExpectedErrors,
+        excess: &'w [Excess],
+        candidates: &[Candidate],
+    ) -> Self {
+        let values = expected.values.iter().zip(excess);
+        let at_fault = values.filter(|(_, excess)| excess.is_fault).map(|(value, _)| value.place);
+        let named = candidates.iter().filter_map(|candidate| Some((candidate.op, candidate.slot?)));
+        let faults = at_fault.chain(named.filter(|&place| flow.fact(place).differs())).collect();
+        Self { flow, values: &expected.values, excess, results: expected.results(), faults }
+    }
+
+    /// Returns true if a result is at fault, or if a fault that reaches its op by what it has `read` (its inputs, and what
+    /// its forward call saved) shows in it.
+    fn differs(&self, place: Place, marks: &Marks<'_, '_>, read: Option<[&[Place]; 2]>) -> bool {
+        let fact = self.flow.fact(place);
+        if fact.allowed {
+            return false;
+        }
+        if fact.difference != Difference::Numbers {
+            return !fact.difference.is_open();
+        }
+        if self.faults.contains(&place) {
+            return true;
+        }
+        let Some(read) = read else { return false };
+        let Some(index) = self.results.index(place) else {
+            return marks.has(place) || fact.relative() > LEAST.max(fact.floor);
+        };
+        let (value, excess) = (&self.values[index], &self.excess[index]);
+        let [given, saved] = read.map(|places| -> Vec<(Place, InputError)> {
+            places.iter().map(|&place| (place, clean_error(self.flow, marks, place))).collect()
+        });
+        let explained = transfer::explained(self.flow, place, fact.distance / value.error, &given, &saved);
+        value.error > BEYOND * excess.floor.hypot(explained)
+    }
 }
 
 /// Returns the error of an input, as far as no fault led to it.
