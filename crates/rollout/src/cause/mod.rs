@@ -21,9 +21,9 @@ use std::ops::Range;
 
 use crate::align::{GapKind, Joined, TokenGap};
 use crate::measure::Measures;
+use crate::options::{Precision, RolloutOptions};
 use crate::pairs::Pairs;
 use crate::table::{NO_ID, Table};
-use crate::{Precision, RolloutOptions};
 
 /// Causes of a difference between the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
