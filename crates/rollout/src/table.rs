@@ -187,6 +187,16 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Makes room for as many more tokens.
+    pub fn reserve(&mut self, tokens: usize) {
+        let Tokens { ids, positions, rollout, trainer, flags, .. } = &mut self.tokens;
+        ids.reserve(tokens);
+        positions.reserve(tokens);
+        rollout.reserve(tokens);
+        trainer.reserve(tokens);
+        flags.reserve(tokens);
+    }
+
     /// Begins a piece of the sample that `sample` describes; its range is ignored.
     pub fn begin(&mut self, sample: Sample) {
         let key = (sample.step, sample.name.clone());
