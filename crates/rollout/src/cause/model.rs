@@ -44,14 +44,20 @@ pub(super) fn explain(case: &mut Case<'_>, rest: &Measures) {
         return;
     }
     let before = case.pairs.total();
+    let enough = long(case).count() >= FEWEST.0;
     case.pairs.retain(|_, _| false);
     let identity = if (rest.identity - 1.0).abs() < 4.0 * rest.identity_error {
         ", and E[exp d] is 1 within its error, as if each side computes its own model correctly"
     } else {
         ""
     };
+    let follows = if enough {
+        " and follows neither position nor padding"
+    } else {
+        ", too few to tell if it follows the position"
+    };
     let evidence = format!(
-        "mean |d| is {:.3}, rounding explains {:.1e}; the error is spread over all samples and follows neither position nor padding{identity}: \
+        "mean |d| is {:.3}, rounding explains {:.1e}; the error is spread over all samples{follows}{identity}: \
          stale or unsynced weights, a wrong weight converter, quantisation, or another model",
         rest.mean_abs, case.bound
     );
@@ -155,10 +161,14 @@ fn rise(case: &Case<'_>, row: &Row) -> f64 {
     rank_correlation(&places, &errors)
 }
 
+/// Returns the rows that are long enough for a trend.
+fn long<'a>(case: &'a Case<'_>) -> impl Iterator<Item = &'a Row> {
+    case.pairs.rows.iter().filter(|row| row.range.len() >= FEWEST.1)
+}
+
 /// Names the position, if the error grows along rows.
 fn position(case: &mut Case<'_>) -> bool {
-    let long = case.pairs.rows.iter().filter(|row| row.range.len() >= FEWEST.1);
-    let rises: Vec<f64> = long.map(|row| rise(case, row)).collect();
+    let rises: Vec<f64> = long(case).map(|row| rise(case, row)).collect();
     let n = rises.len() as f64;
     if rises.len() < FEWEST.0 {
         return false;
