@@ -77,11 +77,14 @@ class Engine:
         return Batch(positions, torch.tensor(slots), context, torch.arange(longest) <= positions[:, None])
 
     @torch.no_grad()
-    def generate(self, requests: list[Request], sampler: Sampler, seed: int, running: int = 64, chunk: int = 24) -> None:
+    def generate(self, requests: list[Request], sampler: Sampler, seed: int, running: int = 64, chunk: int = 24, together: int = 1) -> None:
+        """`together` prompts are taken in one pass, `chunk` tokens of each."""
         random = torch.Generator().manual_seed(seed)
         for start in range(0, len(requests), running):
             part = list(enumerate(requests[start : start + running], start))
-            last = {at: self._prefill(at, request, chunk) for at, request in part}
+            last = {}
+            for first in range(0, len(part), together):
+                last |= self._prefill(part[first : first + together], chunk)
             while part:
                 logits = torch.stack([last[at] for at, _ in part])
                 self._draw([request for _, request in part], logits, sampler, random)
@@ -96,13 +99,19 @@ class Engine:
                 self._routed([(request, place) for place, (_, request) in enumerate(part)])
                 last = {at: out[place] for place, (at, _) in enumerate(part)}
 
-    def _prefill(self, at: int, request: Request, chunk: int) -> Tensor:
-        out = torch.empty(0)
-        for begin in range(0, len(request.prompt), chunk):
-            ids = request.prompt[begin : begin + chunk]
-            out = self.model(torch.tensor(ids), self.batch([(at, begin + t) for t in range(len(ids))]))
-            self._routed([(request, place) for place in range(len(ids))])
-        return out[-1]
+    def _prefill(self, part: list[tuple[int, Request]], chunk: int) -> dict[int, Tensor]:
+        """Logits behind the prompt of each request."""
+        last = {}
+        for begin in range(0, max(len(request.prompt) for _, request in part), chunk):
+            ids, places = [], []
+            for at, request in part:
+                piece = request.prompt[begin : begin + chunk]
+                ids += piece
+                places += [(at, request, begin + t) for t in range(len(piece))]
+            out = self.model(torch.tensor(ids), self.batch([(at, position) for at, _, position in places]))
+            self._routed([(request, place) for place, (_, request, _) in enumerate(places)])
+            last |= {at: out[place] for place, (at, _, _) in enumerate(places)}
+        return last
 
     def _routed(self, tokens: list[tuple[Request, int]]) -> None:
         if self.model.config.experts:

@@ -88,7 +88,7 @@ def made(folder: Path, half: str, name: str, root: Path, sizes: tuple[int, ...],
             engine = Engine(quantised(model, kind.removesuffix("-engine")) if kind in NUMBERS else model, running * 128)
             lengths = [LONGEST if kind == "grouped" and row % 3 == 0 else chance.randrange(4, LONGEST) for row in range(16 if kind == "others" else most)]
             rolled[kind] = [Request(chance.choice(lines)[:length], chance.randrange(16, 56)) for length in lengths]
-            engine.generate(rolled[kind], sampler, chance.randrange(1 << 30), running)
+            engine.generate(rolled[kind], sampler, chance.randrange(1 << 30), running, together=1 if running == 64 else running)
         print(f"  {half} {name} {dtype}: {sum(len(r.output) for r in max(rolled.values(), key=len))} tokens", flush=True)
         faults = Faults(trainer, dtype, samplers, chance, rolled["others"])
         to = folder / half / str(dtype).removeprefix("torch.") / name

@@ -12,7 +12,7 @@ from pathlib import Path
 from faults import EXPECTED
 
 # What may be answered as well: the class is right, the name is not.
-CLASS = {"position": ("weights",), "padding": ("weights", "position")}
+CLASS = {"position": ("weights",), "padding": ("weights", "position"), "quantized": ("weights",)}
 # Diffuse causes hide in what rounding explains.
 HIDDEN = ("weights", "quantized", "precision", "position", "padding", "penalty", "soft-cap")
 BOUND = {"float32": 1e-4, "bfloat16": 0.03}

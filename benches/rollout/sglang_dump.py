@@ -113,8 +113,10 @@ def main(wheel: Path, folder: Path, fault: str) -> None:
             return engine.parameters()
 
         def __call__(self, ids: Tensor, batch: Batch) -> Tensor:
-            places = torch.arange(len(ids))
-            out = served(ids, batch.positions, ForwardBatch(ids, torch.ones_like(ids), batch.positions, places, [f"r{at}" for at in places.tolist()], batch))
+            # The place of its first token in the cache tells a request.
+            pools, counts = batch.context[:, 0].unique_consecutive(return_counts=True)
+            lengths = batch.positions[counts.cumsum(0) - 1] + 1
+            out = served(ids, batch.positions, ForwardBatch(ids, lengths, batch.positions, pools, [f"r{pool}" for pool in pools.tolist()], batch))
             dumper.step()
             return out[:, : served.words]
 

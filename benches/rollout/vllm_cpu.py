@@ -6,6 +6,7 @@ cause. PROBE_BIN is the program.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -38,12 +39,17 @@ CASES = {
 }
 
 
+@functools.cache
+def served(model: str, dtype: str, mode: str) -> LLM:
+    """The engine, which takes longer to start than to sample."""
+    return LLM(model, dtype=dtype, enforce_eager=True, max_model_len=256, max_num_seqs=8, seed=0, logprobs_mode=mode)
+
+
 def rolled(model: str, dtype: str, mode: str, sampling: dict) -> list[tuple[list[int], list[int], list[float]]]:
     """Prompt, tokens and values of each sample."""
-    engine = LLM(model, dtype=dtype, enforce_eager=True, max_model_len=256, max_num_seqs=8, seed=0, logprobs_mode=mode)
     params = [SamplingParams(max_tokens=16 + 48 * (row % 8) // 7, logprobs=1, seed=100 + row, **sampling) for row in range(8 * len(PROMPTS))]
     rows = []
-    for answer in engine.generate(list(PROMPTS) * 8, params, use_tqdm=False):
+    for answer in served(model, dtype, mode).generate(list(PROMPTS) * 8, params, use_tqdm=False):
         out = answer.outputs[0]
         values = [values[token].logprob for token, values in zip(out.token_ids, out.logprobs)]
         rows.append((list(answer.prompt_token_ids), list(out.token_ids), values))

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+pub use crate::sequence::GapKind;
 use crate::sequence::{Gap, matched};
 use crate::table::{COUNTED, NO_ID, ROLLOUT, Sample, Side, TRAINER, Table, Token, Tokens};
 
@@ -47,23 +48,6 @@ pub struct TokenGap {
     pub trainer: Vec<u32>,
     /// Name of the sample whose tokens these are, of [`GapKind::Sample`].
     pub belongs_to: Option<Box<str>>,
-}
-
-/// Kind of a [`TokenGap`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum GapKind {
-    /// The trainer's sequence ends before the rollout's.
-    End,
-    /// One side has more tokens at the start, such as a token that begins a sequence.
-    Start,
-    /// As many other tokens in the same place.
-    Replaced,
-    /// Another number of tokens in the same place: the text was made tokens a second time.
-    Retokenised,
-    /// Tokens that one side alone has.
-    Inserted,
-    /// The whole sample is another one.
-    Sample,
 }
 
 /// Ids that are kept of a gap.

@@ -79,30 +79,45 @@ struct Sums {
 /// Largest |d| that is put into an exponential.
 const LARGEST: f64 = 80.0;
 
-impl Sums {
+/// Sums of tokens that are made of blocks and merged in order.
+pub(crate) trait Folded: Default + Send {
+    /// Adds a token with the log-probabilities `g` of the engine and `p` of the trainer.
+    fn add(&mut self, g: f64, p: f64);
+
+    /// Adds the sums of the next block.
+    fn merge(self, next: &Self) -> Self;
+
+    /// Sums all tokens.
     fn of(g: &[f32], p: &[f32]) -> Self {
-        let mut sums = Self::default();
-        for (&g, &p) in g.iter().zip(p) {
-            let (g, p) = (f64::from(g), f64::from(p));
-            let d = p - g;
-            let bounded = d.clamp(-LARGEST, LARGEST);
-            let up = bounded.exp();
-            let down = 1.0 / up;
-            sums.count += 1.0;
-            sums.d += d;
-            sums.abs += d.abs();
-            sums.max = sums.max.max(d.abs());
-            sums.exp_abs += up.max(down);
-            sums.up = [sums.up[0] + up, sums.up[1] + up * up];
-            sums.down = [sums.down[0] + down, sums.down[1] + down * down];
-            sums.clipped += f64::from(u8::from((up - 1.0).abs() > CLIP));
-            sums.negative += f64::from(u8::from(d < 0.0));
-            sums.probability += g.exp() * (up - 1.0).abs();
-            sums.g = [sums.g[0] + g, sums.g[1] + g * g];
-            sums.p = [sums.p[0] + p, sums.p[1] + p * p];
-            sums.both += g * p;
-        }
-        sums
+        let block = |(g, p): (&[f32], &[f32])| {
+            let mut sums = Self::default();
+            g.iter().zip(p).for_each(|(g, p)| sums.add(f64::from(*g), f64::from(*p)));
+            sums
+        };
+        let blocks: Vec<Self> = g.par_chunks(BLOCK).zip(p.par_chunks(BLOCK)).map(block).collect();
+        blocks.iter().fold(Self::default(), Self::merge)
+    }
+}
+
+impl Folded for Sums {
+    fn add(&mut self, g: f64, p: f64) {
+        let d = p - g;
+        let bounded = d.clamp(-LARGEST, LARGEST);
+        let up = bounded.exp();
+        let down = 1.0 / up;
+        self.count += 1.0;
+        self.d += d;
+        self.abs += d.abs();
+        self.max = self.max.max(d.abs());
+        self.exp_abs += up.max(down);
+        self.up = [self.up[0] + up, self.up[1] + up * up];
+        self.down = [self.down[0] + down, self.down[1] + down * down];
+        self.clipped += f64::from(u8::from((up - 1.0).abs() > CLIP));
+        self.negative += f64::from(u8::from(d < 0.0));
+        self.probability += g.exp() * (up - 1.0).abs();
+        self.g = [self.g[0] + g, self.g[1] + g * g];
+        self.p = [self.p[0] + p, self.p[1] + p * p];
+        self.both += g * p;
     }
 
     fn merge(mut self, other: &Self) -> Self {
@@ -131,9 +146,7 @@ impl Sums {
 impl Measures {
     /// Measures tokens, `g` of the engine and `p` of the trainer, all finite.
     pub fn of(g: &[f32], p: &[f32]) -> Self {
-        let blocks: Vec<Sums> =
-            g.par_chunks(BLOCK).zip(p.par_chunks(BLOCK)).map(|(g, p)| Sums::of(g, p)).collect();
-        let sums = blocks.iter().fold(Sums::default(), Sums::merge);
+        let sums = Sums::of(g, p);
         if g.is_empty() {
             return Self::default();
         }
@@ -201,6 +214,16 @@ impl Correlation {
         self.xx += x * x;
         self.yy += y * y;
         self.xy += x * y;
+    }
+
+    pub(crate) fn merge(mut self, next: &Self) -> Self {
+        self.n += next.n;
+        self.x += next.x;
+        self.y += next.y;
+        self.xx += next.xx;
+        self.yy += next.yy;
+        self.xy += next.xy;
+        self
     }
 
     pub(crate) const fn count(&self) -> f64 {

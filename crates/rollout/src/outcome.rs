@@ -9,10 +9,11 @@ use rayon::prelude::*;
 use crate::align::{Joined, JoinedBy, TokenGap};
 use crate::cause::{Cause, Explained, Finding, explain};
 use crate::measure::Measures;
+use crate::options::{Precision, RolloutOptions};
 use crate::pairs::Pairs;
+use crate::passes::Passes;
 use crate::read::{Differences, Format, Recorded};
 use crate::table::Table;
-use crate::{Passes, Precision, RolloutOptions};
 use probe_read::ReadError;
 
 /// The answer in a word.
@@ -128,18 +129,6 @@ pub struct RolloutOutcome {
     pub faults: Vec<String>,
 }
 
-/// Returns the steps of a table, with the places of their samples.
-pub(crate) fn steps(table: &Table) -> Vec<(u64, Range<usize>)> {
-    let mut steps: Vec<(u64, Range<usize>)> = Vec::new();
-    for (place, sample) in table.samples.iter().enumerate() {
-        match steps.last_mut() {
-            Some((step, range)) if *step == sample.step => range.end = place + 1,
-            _ => steps.push((sample.step, place..place + 1)),
-        }
-    }
-    steps
-}
-
 impl RolloutOutcome {
     pub(crate) fn of(
         path: &Path,
@@ -150,7 +139,9 @@ impl RolloutOutcome {
         passes: &Passes,
         options: &RolloutOptions,
     ) -> Self {
-        let steps: Vec<StepOutcome> = steps(&joined.table)
+        let steps: Vec<StepOutcome> = joined
+            .table
+            .steps()
             .into_par_iter()
             .map(|(step, samples)| {
                 let again = &passes.again;

@@ -2,7 +2,22 @@
 
 use std::ops::Range;
 
-use crate::align::GapKind;
+/// Kind of difference between the tokens of the two sides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GapKind {
+    /// The trainer's sequence ends before the rollout's.
+    End,
+    /// One side has more tokens at the start, such as a token that begins a sequence.
+    Start,
+    /// As many other tokens in the same place.
+    Replaced,
+    /// Another number of tokens in the same place: the text was made tokens a second time.
+    Retokenised,
+    /// Tokens that one side alone has.
+    Inserted,
+    /// The whole sample is another one.
+    Sample,
+}
 
 /// Tokens between two runs of equal ones.
 #[derive(Debug, Clone, PartialEq, Eq)]

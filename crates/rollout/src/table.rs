@@ -33,6 +33,16 @@ impl Side {
         }
     }
 
+    /// Returns the values of rollout and trainer of a token in a file of this side. Where the file holds one list of the two (`held`), it is
+    /// of this side, whichever name it has.
+    pub(crate) fn of_file<T>(self, held: [bool; 2], [rollout, trainer]: [Option<T>; 2]) -> [Option<T>; 2] {
+        match (self, held) {
+            (Self::Trainer, [true, false]) => [None, rollout],
+            (Self::Rollout, [false, true]) => [trainer, None],
+            _ => [rollout, trainer],
+        }
+    }
+
     /// Returns the flag of a token that the side has a log-probability of.
     pub const fn flag(self) -> u8 {
         match self {
@@ -147,6 +157,18 @@ impl Table {
         self.tokens.flags.iter().any(|flags| flags & side.flag() != 0)
     }
 
+    /// Returns the steps, with the places of their samples.
+    pub(crate) fn steps(&self) -> Vec<(u64, Range<usize>)> {
+        let mut steps: Vec<(u64, Range<usize>)> = Vec::new();
+        for (place, sample) in self.samples.iter().enumerate() {
+            match steps.last_mut() {
+                Some((step, range)) if *step == sample.step => range.end = place + 1,
+                _ => steps.push((sample.step, place..place + 1)),
+            }
+        }
+        steps
+    }
+
     /// Returns the ids of a sample's tokens.
     pub fn ids(&self, sample: &Sample) -> &[u32] {
         self.tokens.ids.get(sample.range.clone()).unwrap_or_default()
@@ -165,6 +187,16 @@ pub struct Builder {
 }
 
 impl Builder {
+    /// Makes room for as many more tokens.
+    pub fn reserve(&mut self, tokens: usize) {
+        let Tokens { ids, positions, rollout, trainer, flags, .. } = &mut self.tokens;
+        ids.reserve(tokens);
+        positions.reserve(tokens);
+        rollout.reserve(tokens);
+        trainer.reserve(tokens);
+        flags.reserve(tokens);
+    }
+
     /// Begins a piece of the sample that `sample` describes; its range is ignored.
     pub fn begin(&mut self, sample: Sample) {
         let key = (sample.step, sample.name.clone());

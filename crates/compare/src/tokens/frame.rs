@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use probe_dump::{DType, Op, OpKind, Phase, Rank, Slot, TensorRecord};
+use probe_dump::{DType, Op, OpKind, Phase, Rank, Scalar, Slot, TensorRecord, Value};
 use probe_measure::numbers;
 
 use super::super::collect::load;
@@ -23,6 +23,8 @@ pub(super) struct Pass {
     positions: Option<Vec<u32>>,
     /// False for padding, where a mask tells.
     valid: Option<Vec<bool>>,
+    /// Requests of the pass, where an engine tells them, and which of them each token is of.
+    requests: Option<(Vec<Box<str>>, Vec<usize>)>,
     keys: Vec<Option<Key>>,
     /// Keys of the tokens in front.
     before: Vec<Option<Key>>,
@@ -136,8 +138,9 @@ impl Frame {
     /// follow.
     pub(super) fn name(&mut self, other: Option<&Self>) {
         let known: Option<HashSet<Key>> = other.map(|other| other.tokens().map(|(_, key)| key).collect());
-        // Sequences so far, by length.
+        // Sequences so far, by length, and by the request that an engine names.
         let mut live: HashMap<u32, Vec<Key>> = HashMap::new();
+        let mut requests: HashMap<Box<str>, (u32, Key)> = HashMap::new();
         for pass in &mut self.passes {
             let mut ends: Vec<(u32, Key)> = Vec::new();
             let mut current: Option<(u32, Key)> = None;
@@ -156,13 +159,22 @@ impl Frame {
                 {
                     ends.extend(current.take());
                 }
+                let own = pass.request(at).and_then(|request| requests.get(request).copied());
                 let before = current.or_else(|| match pass.position(at).unwrap_or(0) {
                     0 => Some((0, 0)),
-                    length => taken(&mut live, length, fits).map(|key| (length, key)),
+                    length => {
+                        // Requests of equal length may have the same token next: their names tell them apart.
+                        let own = own.filter(|(known, _)| *known == length).map(|(_, key)| key);
+                        taken(&mut live, length, |key| own.map_or_else(|| fits(key), |own| own == key))
+                            .map(|key| (length, key))
+                    }
                 });
                 pass.before[at] = before.map(|(_, key)| key);
                 current = before.map(|(length, key)| (length + 1, extended(key, id)));
                 pass.keys[at] = current.map(|(_, key)| key);
+                if let (Some(request), Some(current)) = (pass.request(at), current) {
+                    requests.insert(request.into(), current);
+                }
             }
             ends.extend(current);
             for (length, key) in ends {
@@ -213,10 +225,17 @@ impl Pass {
             keys: vec![None; own.len()],
             before: vec![None; own.len()],
             ids: own,
+            requests: positions.as_deref().and_then(|positions| requests(rank, ops, positions)),
             positions,
             valid,
             shape,
         })
+    }
+
+    /// Returns the request of a token.
+    fn request(&self, at: usize) -> Option<&str> {
+        let (names, of) = self.requests.as_ref()?;
+        names.get(*of.get(at)?).map(|name| &**name)
     }
 
     fn is_padded(&self) -> bool {
@@ -242,11 +261,42 @@ impl Pass {
         at.is_multiple_of(self.width())
             || !self.is_token(at)
             || !self.is_token(at - 1)
+            || self.requests.as_ref().is_some_and(|(_, of)| of[at] != of[at - 1])
             || self
                 .positions
                 .as_ref()
                 .is_some_and(|positions| positions[at] != positions[at - 1].wrapping_add(1))
     }
+}
+
+/// Returns the names of the requests of a packed pass (`rids` of `SGLang`), and which of them each token is of. `None` where none are told,
+/// or others than the positions fit.
+fn requests(rank: &Rank, ops: &[&Op], positions: &[u32]) -> Option<(Vec<Box<str>>, Vec<usize>)> {
+    let slots = || ops.iter().flat_map(|op| op.slots.iter());
+    let name = |slot: &Slot| match &slot.value {
+        Value::Scalar(Scalar::Text(name)) if slot.path.starts_with("kwarg.rids.") => Some(name.clone()),
+        _ => None,
+    };
+    let names: Vec<Box<str>> = slots().filter_map(name).collect();
+    let lengths = slots().find(|slot| &*slot.path == "kwarg.seq_lens")?.value.tensor()?;
+    let lengths = whole(rank, lengths).ok().filter(|lengths| lengths.len() == names.len())?;
+    Some((names, owners(positions, &lengths)?))
+}
+
+/// Returns which request each token is of. `lengths` are the tokens that each has after the pass, so its last token here has the position
+/// before. `None` where they do not fit the positions.
+fn owners(positions: &[u32], lengths: &[u32]) -> Option<Vec<usize>> {
+    let (mut of, mut request, mut next) = (Vec::with_capacity(positions.len()), 0, None);
+    for position in positions {
+        let length = *lengths.get(request)?;
+        if next.is_some_and(|next| next != *position) || *position >= length {
+            return None;
+        }
+        of.push(request);
+        next = (position + 1 < length).then_some(position + 1);
+        request += usize::from(next.is_none());
+    }
+    (request == lengths.len()).then_some(of)
 }
 
 /// Returns positions that have no name of their own, as arguments by place have none: the whole numbers, as many as ids and not the ids,
@@ -320,4 +370,47 @@ fn embedded(op: &Op) -> Option<&TensorRecord> {
     let is_table = op.name.api().contains("Embedding");
     (is_forward(op) && is_table && is_whole && is_float && *lead == *ids.shape && matches!(lead.len(), 1 | 2))
         .then_some(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pass(ids: &[u32], positions: &[u32], requests: &[&str], lengths: &[u32]) -> Pass {
+        let names = requests.iter().map(|name| (*name).into()).collect();
+        Pass {
+            shape: vec![ids.len() as u64],
+            ids: ids.to_vec(),
+            positions: Some(positions.to_vec()),
+            valid: None,
+            requests: owners(positions, lengths).map(|of| (names, of)),
+            keys: vec![None; ids.len()],
+            before: vec![None; ids.len()],
+        }
+    }
+
+    #[test]
+    fn requests_of_equal_length_and_equal_next_tokens_are_told_apart() {
+        let of = |passes: Vec<Pass>| {
+            let calls = Calls { by_stem: HashMap::new(), passes: 1 };
+            let mut frame = Frame { passes, calls };
+            frame.name(None);
+            frame.passes.pop().unwrap().keys
+        };
+        let whole = of(vec![pass(&[1, 2, 9, 3, 4, 9], &[0, 1, 2, 0, 1, 2], &["a", "b"], &[3, 3])]);
+        let prompts = || pass(&[1, 2, 3, 4], &[0, 1, 0, 1], &["a", "b"], &[2, 2]);
+        // The engine sorted its batch between the two passes.
+        let decoded = of(vec![prompts(), pass(&[9, 9], &[2, 2], &["b", "a"], &[3, 3])]);
+        assert_eq!(decoded, [whole[5], whole[2]]);
+    }
+
+    #[test]
+    fn lengths_that_do_not_fit_tell_nothing() {
+        assert_eq!(owners(&[0, 1, 2, 5], &[3, 6]), Some(vec![0, 0, 0, 1]));
+        for (positions, lengths) in
+            [(&[0, 1][..], &[1, 1][..]), (&[0, 1], &[3]), (&[0, 2], &[3]), (&[0], &[1, 1]), (&[0, 1], &[])]
+        {
+            assert_eq!(owners(positions, lengths), None, "{positions:?} {lengths:?}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! What an engine computes as one: projections, and norms with the sum in front of them.
 
+use std::collections::{HashMap, HashSet};
+
 use probe_dump::{DType, Op, OpName, Slot, SlotSide, TensorRecord};
 
 use super::view::View;
@@ -37,9 +39,7 @@ pub(super) fn unpad(views: &mut [View; 2]) {
         let &[_, width] = &result.shape[..] else { return None };
         usize::try_from(width).ok()
     };
-    for at in 0..views[0].ops.len() {
-        let name = views[0].ops[at].name.clone();
-        let Some(other) = views[1].ops.iter().position(|op| op.name == name) else { continue };
+    for (at, other) in twins(views) {
         let (Some(ours), Some(theirs)) = (width(&views[0].ops[at]), width(&views[1].ops[other])) else {
             continue;
         };
@@ -54,6 +54,14 @@ pub(super) fn unpad(views: &mut [View; 2]) {
     }
 }
 
+/// Returns the places of the ops that both sides have.
+fn twins(views: &[View; 2]) -> Vec<(usize, usize)> {
+    let places: HashMap<&OpName, usize> =
+        views[1].ops.iter().enumerate().map(|(place, op)| (&op.name, place)).collect();
+    let ours = views[0].ops.iter().enumerate();
+    ours.filter_map(|(place, op)| Some((place, *places.get(&op.name)?))).collect()
+}
+
 /// Returns the path in front of a joint projection, and the names of its parts.
 fn parts_of(name: &OpName) -> Option<(&str, &'static [&'static str])> {
     let path = name.module_path()?;
@@ -64,20 +72,22 @@ fn parts_of(name: &OpName) -> Option<(&str, &'static [&'static str])> {
 /// arguments of another shape show. Arguments in the same place may be others, and where one side returns what it adds and the sum
 /// before, the other returns the sum.
 pub(super) fn reconcile(views: &mut [View; 2]) {
-    let [left, right] = views;
-    let does_more = |op: &Op, other: &Op| {
-        let shape =
-            |op: &Op| inputs(op).find(|(_, record)| is_float(record)).map(|(_, record)| record.shape.clone());
-        shape(op).zip(shape(other)).is_some_and(|(ours, theirs)| ours != theirs)
-    };
-    let comparable = |op: &Op, others: &[Op]| {
-        others.iter().find(|other| other.name == op.name).is_some_and(|other| !does_more(op, other))
-    };
-    let (ours, theirs) = (left.ops.clone(), right.ops.clone());
-    left.retain(|op| comparable(op, &theirs));
-    right.retain(|op| comparable(op, &ours));
-    for op in &mut left.ops {
-        let Some(other) = right.ops.iter_mut().find(|other| other.name == op.name) else { continue };
+    let shape =
+        |op: &Op| inputs(op).find(|(_, record)| is_float(record)).map(|(_, record)| record.shape.clone());
+    let does_more =
+        |op: &Op, other: &Op| shape(op).zip(shape(other)).is_some_and(|(ours, theirs)| ours != theirs);
+    let names: HashSet<OpName> = twins(views)
+        .into_iter()
+        .map(|(ours, theirs)| (&views[0].ops[ours], &views[1].ops[theirs]))
+        .filter(|(op, other)| !does_more(op, other))
+        .map(|(op, _)| op.name.clone())
+        .collect();
+    for view in views.iter_mut() {
+        view.retain(|op| names.contains(&op.name));
+    }
+    for (ours, theirs) in twins(views) {
+        let [left, right] = views;
+        let (op, other) = (&mut left.ops[ours], &mut right.ops[theirs]);
         match (results(op), results(other)) {
             (2, 1) => sum_first(op, other),
             (1, 2) => sum_first(other, op),

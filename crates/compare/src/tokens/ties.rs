@@ -60,10 +60,9 @@ fn flipped(views: &[View; 2]) -> HashSet<usize> {
 
 /// Returns the router and the block that it is part of, on both sides.
 fn block<'v>(views: &'v [View; 2], router: &'v Op) -> Option<[[&'v Op; 2]; 2]> {
-    let (path, last) = router.name.module_path()?.rsplit_once('.')?;
+    let (path, _) = router.name.module_path()?.rsplit_once('.').filter(|(_, last)| ROUTERS.contains(last))?;
     let twin = |op: &Op| views[1].ops.iter().find(|other| other.name == op.name);
-    let whole =
-        views[0].find(path).and_then(|at| views[0].ops.get(at)).filter(|_| ROUTERS.contains(&last))?;
+    let whole = views[0].ops.get(views[0].find(path)?)?;
     Some([[router, twin(router)?], [whole, twin(whole)?]])
 }
 

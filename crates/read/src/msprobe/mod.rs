@@ -4,6 +4,7 @@ mod index;
 mod json;
 mod layout;
 mod leaf;
+mod requests;
 mod side_files;
 
 use std::collections::{BTreeMap, HashSet};
@@ -13,6 +14,7 @@ use std::sync::Arc;
 pub use json::with_quoted_numbers;
 pub use layout::INDEX_NAMES;
 pub(super) use layout::{MsprobeParts, find_parts, is_index_name};
+pub use requests::{RequestLog, Requests};
 
 use super::{ReadError, tensor_file};
 use probe_dump::{

@@ -1,7 +1,7 @@
 //! One side reports another distribution than the other: divided by a temperature, or renormalised over the tokens that are kept.
 
 use super::{Case, Cause};
-use crate::measure::{Correlation, Measures, chance_of_correlation};
+use crate::measure::{Correlation, Folded, Measures, chance_of_correlation};
 
 /// Fewest tokens from which a relation is inferred.
 const FEWEST: f64 = 24.0;
@@ -35,21 +35,35 @@ fn odds(value: f64) -> f64 {
     value - (-value.exp_m1()).ln()
 }
 
+/// How the log-odds of the two sides go together.
+#[derive(Default)]
+struct Relation {
+    /// Their mean, and the engine's minus the trainer's.
+    trend: Correlation,
+    /// The trainer's and the engine's.
+    line: Correlation,
+}
+
+impl Folded for Relation {
+    fn add(&mut self, g: f64, p: f64) {
+        if g <= SATURATED && p <= SATURATED {
+            let (a, b) = (odds(p), odds(g));
+            self.trend.add(f64::midpoint(a, b), b - a);
+            self.line.add(a, b);
+        }
+    }
+
+    fn merge(self, next: &Self) -> Self {
+        Self { trend: self.trend.merge(&next.trend), line: self.line.merge(&next.line) }
+    }
+}
+
 /// Names a temperature, in case the log-odds of one side are those of the other times a factor.
 ///
 /// With two tokens of any weight, the log-odds at temperature T are exactly those at 1, divided by T; with many it holds on
 /// average, with an intercept.
 pub(super) fn temperature(case: &mut Case<'_>, rest: &Measures) -> bool {
-    let (mut trend, mut line) = (Correlation::default(), Correlation::default());
-    for (g, p) in case.pairs.g.iter().zip(&case.pairs.p) {
-        let (g, p) = (f64::from(*g), f64::from(*p));
-        if g > SATURATED || p > SATURATED {
-            continue;
-        }
-        let (a, b) = (odds(p), odds(g));
-        trend.add(f64::midpoint(a, b), b - a);
-        line.add(a, b);
-    }
+    let Relation { trend, line } = Relation::of(&case.pairs.g, &case.pairs.p);
     let (steep, slope) = (trend.coefficient(), line.principal_slope());
     if trend.count() < FEWEST
         || steep.abs() < STEEP
@@ -161,14 +175,10 @@ fn narrow_type(column: &[f32]) -> Option<(&'static str, f64)> {
 /// Names a truncation, in case one side gives every token more probability than the other.
 pub(super) fn truncation(case: &mut Case<'_>, rest: &Measures) -> bool {
     let (mut large, mut negative) = (0.0, 0.0);
-    let mut ratios: Vec<f32> = Vec::new();
-    for (g, p) in case.pairs.g.iter().zip(&case.pairs.p) {
-        let d = p - g;
-        if f64::from(d.abs()) >= rest.mean_abs {
-            large += 1.0;
-            negative += f64::from(u8::from(d < 0.0));
-        }
-        ratios.push(-d.abs());
+    let pairs = || case.pairs.g.iter().zip(&case.pairs.p);
+    for d in pairs().map(|(g, p)| p - g).filter(|d| f64::from(d.abs()) >= rest.mean_abs) {
+        large += 1.0;
+        negative += f64::from(u8::from(d < 0.0));
     }
     let share = if large > 0.0 { negative / large } else { 0.5 };
     let one_sided = share >= ONE_SIGN || share <= 1.0 - ONE_SIGN;
@@ -176,6 +186,7 @@ pub(super) fn truncation(case: &mut Case<'_>, rest: &Measures) -> bool {
     if large < FEWEST / 2.0 || !one_sided || !biased || rest.mean_abs < 1e-5 || rest.correlation < 0.8 {
         return false;
     }
+    let mut ratios: Vec<f32> = pairs().map(|(g, p)| -(p - g).abs()).collect();
     let lowest = crate::measure::quantile(&mut ratios, 0.01).exp();
     let (side, other, mean) = if share > 0.5 {
         ("rollout", "trainer", rest.identity)

@@ -21,9 +21,9 @@ use std::ops::Range;
 
 use crate::align::{GapKind, Joined, TokenGap};
 use crate::measure::Measures;
+use crate::options::{Precision, RolloutOptions};
 use crate::pairs::Pairs;
 use crate::table::{NO_ID, Table};
-use crate::{Precision, RolloutOptions};
 
 /// Causes of a difference between the two sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -265,11 +265,14 @@ pub(crate) fn explain(
     repeats::note(&mut case);
     case.total = case.pairs.total();
     let (all, measures) = (case.pairs.clone(), Measures::of(&case.pairs.g, &case.pairs.p));
+    let seen = case.findings.len();
     books::mask(&mut case);
     order::shift(&mut case);
     order::rows(&mut case);
     books::unscored(&mut case);
-    let rest = Measures::of(&case.pairs.g, &case.pairs.p);
+    // What is explained leaves a finding.
+    let explained = case.findings.len() > seen;
+    let rest = if explained { Measures::of(&case.pairs.g, &case.pairs.p) } else { measures };
     let related = distribution::precision(&mut case, &rest)
         || distribution::truncation(&mut case, &rest)
         || distribution::temperature(&mut case, &rest)
@@ -281,7 +284,8 @@ pub(crate) fn explain(
         quantized::quantized(&mut case, second, &rest);
     }
     if !routing::routing(&mut case, &rest) && !related {
-        let left = Measures::of(&case.pairs.g, &case.pairs.p);
+        // The quantised pass may have taken the trainer's place.
+        let left = if passes.1.is_some() { Measures::of(&case.pairs.g, &case.pairs.p) } else { rest };
         model::explain(&mut case, &left);
     }
     let Case { mut findings, notes, .. } = case;

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::{Case, Cause};
-use crate::measure::{Measures, chance_beyond};
+use crate::measure::{Measures, chance_beyond, ranks};
 use crate::table::{TRAINER, Table};
 
 /// Share of the mean of |d| that may be left. Passes quantised as the engine left at most 0.01 in float32
@@ -19,13 +19,13 @@ const FEWEST: usize = 24;
 /// Takes `quantized`, a table of the trainer's quantised pass, in place of the trainer where it is closer to the engine, and says so.
 pub(super) fn quantized(case: &mut Case<'_>, quantized: &Table, rest: &Measures) {
     let second = values(case, quantized);
-    let (mut closer, mut count, mut sums) = (0_usize, 0_usize, [0.0_f64; 2]);
+    let (mut gains, mut sums) = (Vec::new(), [0.0_f64; 2]);
     for (at, second) in second.iter().enumerate().filter_map(|(at, second)| Some((at, (*second)?))) {
         let [first, second] = [case.pairs.p[at], second].map(|p| f64::from((p - case.pairs.g[at]).abs()));
-        closer += usize::from(second < first);
-        count += 1;
         sums = [sums[0] + first, sums[1] + second];
+        gains.push(first - second);
     }
+    let count = gains.len();
     if count == 0 {
         return;
     }
@@ -35,11 +35,10 @@ pub(super) fn quantized(case: &mut Case<'_>, quantized: &Table, rest: &Measures)
     }
     let [first, new] = sums.map(|sum| sum / count as f64);
     // Tokens of a sequence share a part of their error: they count for half.
-    let deviations = (closer as f64 - count as f64 / 2.0) / (count as f64 / 2.0).sqrt();
+    let deviations = signed_ranks(&gains) / std::f64::consts::SQRT_2;
     let chance = chance_beyond(deviations.max(0.0));
     let said = format!(
-        "with weights quantised, mean |d| of the trainer is {new:.2e} in place of {first:.2e}, and {:.0} % of {count} tokens are closer",
-        100.0 * closer as f64 / count as f64
+        "with weights quantised, mean |d| of the trainer is {new:.2e} in place of {first:.2e} ({count} tokens, {deviations:.1} standard errors)"
     );
     if rest.mean_abs <= case.bound || new > LEFT * first || chance > CHANCE {
         case.notes.push(said);
@@ -51,6 +50,20 @@ pub(super) fn quantized(case: &mut Case<'_>, quantized: &Table, rest: &Measures)
     }
     let evidence = format!("{said}: the engine computes with quantised weights");
     case.found(Cause::Quantized, before, evidence, Some(chance), Vec::new());
+}
+
+/// Returns the standard deviations by which positive values outrank negative ones (Wilcoxon's signed ranks). It is 0 on average where values
+/// are as often and as far above 0 as below.
+fn signed_ranks(values: &[f64]) -> f64 {
+    let values: Vec<f64> = values.iter().copied().filter(|value| value.abs() > 0.0).collect();
+    let sizes: Vec<f64> = values.iter().map(|value| value.abs()).collect();
+    let (mut sum, mut square) = (0.0, 0.0);
+    for (value, rank) in values.iter().zip(ranks(&sizes)) {
+        let rank = rank + 1.0;
+        sum += rank.copysign(*value);
+        square += rank * rank;
+    }
+    if square > 0.0 { sum / square.sqrt() } else { 0.0 }
 }
 
 /// Returns the value of each compared token in the second pass.
@@ -74,4 +87,19 @@ fn values(case: &Case<'_>, second: &Table) -> Vec<Option<f32>> {
         }
     }
     values
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signed_ranks_are_those_of_wilcoxon() {
+        // Ranks 1 to 10; the third is negative, and the fourth and fifth share 4.5 with opposite signs.
+        let values = [1.0, 2.0, -3.0, 4.5, -4.5, 6.0, 7.0, 8.0, 9.0, 10.0];
+        let squares = 385.0 - 16.0 - 25.0 + 2.0 * 4.5 * 4.5;
+        let expected = (1.0 + 2.0 - 3.0 + 6.0 + 7.0 + 8.0 + 9.0 + 10.0) / f64::sqrt(squares);
+        assert!((signed_ranks(&values) - expected).abs() < 1e-12);
+        assert!(signed_ranks(&[0.0, 1.0, -1.0]).abs() < 1e-12);
+    }
 }

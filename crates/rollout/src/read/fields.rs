@@ -142,6 +142,12 @@ pub(super) fn id(value: f64) -> Result<u32, String> {
     Ok(value as u32)
 }
 
+/// Returns the number of an expert that a file states as a number.
+pub(super) fn expert(value: f64) -> Result<u16, String> {
+    let expert = id(value).ok().and_then(|id| u16::try_from(id).ok());
+    expert.ok_or_else(|| format!("{value} is not an expert"))
+}
+
 /// Returns a log-probability as it is kept.
 #[expect(clippy::cast_possible_truncation, reason = "log-probabilities are recorded in binary32")]
 pub(crate) const fn narrow(value: f64) -> f32 {

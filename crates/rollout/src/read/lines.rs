@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{Collected, EXPECTED, Format, Origin, miles, nemo, plain, responses, text};
+use super::{Collected, Format, Origin, miles, nemo, plain, responses, text};
 use probe_read::ReadError;
 use probe_read::msprobe::with_quoted_numbers;
 
@@ -37,9 +37,4 @@ fn first_line(path: &Path) -> Result<Option<Map<String, Value>>, ReadError> {
         Err(error) if !done => Err(error),
         _ => Ok(first),
     }
-}
-
-/// Returns the error for JSON of another kind.
-pub(super) fn unknown(path: &Path) -> ReadError {
-    ReadError::format(path, format!("holds no log-probabilities that are known here; {EXPECTED}"))
 }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde::Deserialize;
 
 use super::fields::{Real, narrow};
-use super::{Collected, Origin, content, lines, step_of};
+use super::{Collected, EXPECTED, Origin, content, step_of};
 use crate::table::{Sample, Side, Token};
 use probe_read::ReadError;
 use probe_read::msprobe::with_quoted_numbers;
@@ -38,7 +38,9 @@ pub(super) fn read(origin: Origin<'_>, into: &mut Collected) -> Result<(), ReadE
     let document: Document = serde_json::from_slice(&with_quoted_numbers(bytes)).map_err(|error| {
         ReadError::format(origin.path, format!("is not complete JSON: {error}; record it again"))
     })?;
-    let sequences = document.logprob_entries.ok_or_else(|| lines::unknown(origin.path))?;
+    let sequences = document.logprob_entries.ok_or_else(|| {
+        ReadError::format(origin.path, format!("holds no log-probabilities that are known here; {EXPECTED}"))
+    })?;
     let step = document.step.unwrap_or_else(|| step_of(origin.path));
     for (place, entries) in sequences.iter().enumerate() {
         let mut seen = HashSet::new();

@@ -9,7 +9,7 @@ use arrow_array::types::{
     Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type,
     UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_schema::DataType;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -43,6 +43,9 @@ fn table(path: &Path, file: File, length: u64, into: &mut Collected) -> Result<(
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| damaged(&error))?;
     check(path, metadata.metadata(), length)?;
+    // Values of tokens take four bytes, which hardly become fewer in a file: a table that claims more grows as it is read.
+    let claimed = metadata.metadata().file_metadata().num_rows().unsigned_abs().min(length / 4);
+    let tokens = usize::try_from(claimed).unwrap_or(0);
     let schema = metadata.schema().clone();
     if let Some(error) = missing(path, |name| schema.column_with_name(name).is_some()) {
         return Err(error);
@@ -55,6 +58,7 @@ fn table(path: &Path, file: File, length: u64, into: &mut Collected) -> Result<(
         .with_projection(mask)
         .build()
         .map_err(|error| damaged(&error))?;
+    into.builder.reserve(tokens);
     let mut rows = Rows::new(into);
     let mut first = 0;
     for batch in batches {
@@ -150,79 +154,73 @@ fn list(column: &ArrayRef, row: usize, name: &str) -> Result<Option<ArrayRef>, S
 
 /// Returns numbers of a list; one that is not there is NaN.
 fn reals(values: &ArrayRef) -> Result<Vec<f64>, String> {
-    let values = Numbers::of_column(values, "of a list").map_err(|(_, message)| message)?;
-    Ok((0..values.len()).map(|at| values.real(at).unwrap_or(f64::NAN)).collect())
+    let numbers = Numbers::of_column(values, "of a list").map_err(|(_, message)| message)?;
+    Ok((0..values.len()).map(|at| numbers.real(at).unwrap_or(f64::NAN)).collect())
 }
 
-/// A column of a batch, as numbers.
-enum Numbers {
+/// A column of a batch, as numbers. They are taken from the batch one by one: copies of whole columns were freed and asked for again
+/// with each batch, which cost the system more time than reading them.
+enum Numbers<'a> {
     Absent,
-    Whole(Vec<Option<i64>>),
-    Real(Vec<Option<f64>>),
+    Whole(Box<dyn Fn(usize) -> Option<i64> + 'a>),
+    Real(Box<dyn Fn(usize) -> Option<f64> + 'a>),
 }
 
-impl Numbers {
-    fn of(batch: &RecordBatch, name: &str) -> Result<Self, (usize, String)> {
+impl<'a> Numbers<'a> {
+    fn of(batch: &'a RecordBatch, name: &str) -> Result<Self, (usize, String)> {
         batch.column_by_name(name).map_or(Ok(Self::Absent), |column| Self::of_column(column, name))
     }
 
-    fn of_column(column: &ArrayRef, name: &str) -> Result<Self, (usize, String)> {
+    fn of_column(column: &'a ArrayRef, name: &str) -> Result<Self, (usize, String)> {
+        macro_rules! numbers {
+            ($kind:ident, $array:expr, $convert:expr) => {{
+                let array = $array;
+                let convert = $convert;
+                Self::$kind(Box::new(move |row| {
+                    array.is_valid(row).then(|| array.value(row)).and_then(convert)
+                }))
+            }};
+        }
         macro_rules! whole {
             ($type:ty) => {
-                Self::Whole(column.as_primitive::<$type>().iter().map(|value| value.map(i64::from)).collect())
+                numbers!(Whole, column.as_primitive::<$type>(), |value| i64::try_from(value).ok())
             };
         }
         Ok(match column.data_type() {
             DataType::Int8 => whole!(Int8Type),
             DataType::Int16 => whole!(Int16Type),
             DataType::Int32 => whole!(Int32Type),
-            DataType::Int64 => whole!(Int64Type),
+            DataType::Int64 => numbers!(Whole, column.as_primitive::<Int64Type>(), Some),
             DataType::UInt8 => whole!(UInt8Type),
             DataType::UInt16 => whole!(UInt16Type),
             DataType::UInt32 => whole!(UInt32Type),
-            DataType::UInt64 => {
-                let values = column.as_primitive::<UInt64Type>();
-                Self::Whole(
-                    values.iter().map(|value| value.and_then(|value| i64::try_from(value).ok())).collect(),
-                )
+            DataType::UInt64 => whole!(UInt64Type),
+            DataType::Float32 => {
+                numbers!(Real, column.as_primitive::<Float32Type>(), |value| Some(f64::from(value)))
             }
-            DataType::Float32 => Self::Real(
-                column.as_primitive::<Float32Type>().iter().map(|value| value.map(f64::from)).collect(),
-            ),
-            DataType::Float64 => Self::Real(column.as_primitive::<Float64Type>().iter().collect()),
-            DataType::Boolean => {
-                Self::Whole(column.as_boolean().iter().map(|value| value.map(i64::from)).collect())
-            }
+            DataType::Float64 => numbers!(Real, column.as_primitive::<Float64Type>(), Some),
+            DataType::Boolean => numbers!(Whole, column.as_boolean(), |value| Some(i64::from(value))),
             other => return Err((0, format!("column {name} has type {other}, expected numbers"))),
         })
-    }
-
-    fn len(&self) -> usize {
-        match self {
-            Self::Absent => 0,
-            Self::Whole(values) => values.len(),
-            Self::Real(values) => values.len(),
-        }
     }
 
     fn real(&self, row: usize) -> Option<f64> {
         match self {
             Self::Absent => None,
-            Self::Whole(values) => values[row].map(|value| value as f64),
-            Self::Real(values) => values[row],
+            Self::Whole(at) => at(row).map(|value| value as f64),
+            Self::Real(at) => at(row),
         }
     }
 
     fn whole(&self, row: usize, name: &str) -> Result<Option<i64>, String> {
         match self {
             Self::Absent => Ok(None),
-            Self::Whole(values) => Ok(values[row]),
-            Self::Real(values) => match values[row] {
-                None => Ok(None),
-                Some(value) => super::fields::id(value)
-                    .map(|id| Some(id.into()))
-                    .map_err(|_| format!("{name} is {value}")),
-            },
+            Self::Whole(at) => Ok(at(row)),
+            Self::Real(at) => at(row)
+                .map(|value| {
+                    super::fields::id(value).map(i64::from).map_err(|_| format!("{name} is {value}"))
+                })
+                .transpose(),
         }
     }
 }
@@ -261,25 +259,23 @@ fn add(batch: &RecordBatch, rows: &mut Rows<'_>) -> Result<(), (usize, String)> 
 }
 
 /// Names of samples of a batch.
-enum Names {
-    Numbers(Numbers),
-    Texts(ArrayRef),
+enum Names<'a> {
+    Numbers(Numbers<'a>),
+    Texts(&'a StringArray),
 }
 
-impl Names {
-    fn of(batch: &RecordBatch) -> Result<Self, (usize, String)> {
-        let texts = batch.column_by_name("sample").filter(|column| column.data_type() == &DataType::Utf8);
+impl<'a> Names<'a> {
+    fn of(batch: &'a RecordBatch) -> Result<Self, (usize, String)> {
+        let texts = batch.column_by_name("sample").and_then(|column| column.as_string_opt());
         Ok(match texts {
-            Some(column) => Self::Texts(column.clone()),
+            Some(column) => Self::Texts(column),
             None => Self::Numbers(Numbers::of(batch, "sample")?),
         })
     }
 
     fn get(&self, row: usize) -> Result<Name<'_>, String> {
         match self {
-            Self::Texts(column) if column.is_valid(row) => {
-                Ok(Name::Text(column.as_string::<i32>().value(row)))
-            }
+            Self::Texts(column) if column.is_valid(row) => Ok(Name::Text(column.value(row))),
             Self::Texts(_) => Err("has no sample".into()),
             Self::Numbers(numbers) => {
                 numbers.whole(row, "sample")?.map(Name::Number).ok_or_else(|| "has no sample".into())

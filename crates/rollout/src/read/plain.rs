@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::fields::{Real, id, narrow};
+use super::fields::{Real, expert, id, narrow};
 use super::{Collected, text};
 use crate::routes::Route;
 use crate::table::{NO_ID, Sample, Side, Token};
@@ -52,8 +52,7 @@ impl Experts {
     pub(super) fn layer(&mut self, experts: impl Iterator<Item = f64>) -> Result<(), String> {
         let before = self.chosen.len();
         for value in experts {
-            let expert = id(value).ok().and_then(|id| u16::try_from(id).ok());
-            self.chosen.push(expert.ok_or_else(|| format!("{value} is not an expert"))?);
+            self.chosen.push(expert(value)?);
         }
         self.layers += 1;
         if self.chosen.len() != before * self.layers / (self.layers - 1).max(1) && before > 0 {

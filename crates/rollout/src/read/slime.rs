@@ -5,14 +5,14 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::fields::{id, narrow, place};
+use super::fields::{expert, id, narrow, place};
 use super::verl::numbers;
 use super::{Collected, Origin, step_of};
 use crate::routes::Route;
 use crate::table::{NO_ID, Sample, Side, Token};
 use probe_dump::{Number, Scalar, Value};
 use probe_read::ReadError;
-use probe_read::tensor_file::{Entry, TensorFile};
+use probe_read::tensor_file::{Entry, TensorFile, printable};
 
 /// Fields that are read, with their names.
 const FIELDS: [(Field, &str); 15] = [
@@ -47,8 +47,13 @@ enum Field {
     TrainerExperts,
 }
 
-/// Values of one sample, by field.
-type Values = HashMap<Field, Vec<f64>>;
+/// One sample, as it is put together from the entries of the file.
+#[derive(Default)]
+struct Record {
+    values: HashMap<Field, Vec<f64>>,
+    rollout_experts: Option<Experts>,
+    trainer_experts: Option<Experts>,
+}
 
 /// Experts of one sample on one side: `values` has those of each token, layer after layer.
 #[derive(Debug, Default)]
@@ -66,38 +71,38 @@ pub(super) fn recognises(file: &dyn TensorFile) -> bool {
 pub(super) fn read(origin: Origin<'_>, file: &dyn TensorFile, into: &mut Collected) -> Result<(), ReadError> {
     let mut step = step_of(origin.path);
     // In the order in which samples appear.
-    let mut order: Vec<Box<str>> = Vec::new();
-    let mut samples: HashMap<Box<str>, Values> = HashMap::new();
-    let mut experts: HashMap<(Box<str>, Field), Experts> = HashMap::new();
+    let mut records: Vec<(Box<str>, Record)> = Vec::new();
+    let mut places: HashMap<Box<str>, usize> = HashMap::new();
     for (at, entry) in file.entries().iter().enumerate() {
         let Some((key, field)) = field(&entry.name) else { continue };
-        if matches!(field, Field::RolloutExperts | Field::TrainerExperts) {
-            let of = experts.entry((key, field)).or_default();
-            of.add(file, at, entry, origin)?;
-            continue;
-        }
-        let Some(values) = values(file, at, entry, origin)? else { continue };
         if field == Field::Step {
-            step = values.first().and_then(|value| id(*value).ok()).map_or(step, u64::from);
+            let stated = values(file, at, entry, origin)?.unwrap_or_default();
+            step = stated.first().and_then(|value| id(*value).ok()).map_or(step, u64::from);
             continue;
         }
-        let sample = samples.entry(key).or_insert_with_key(|key| {
-            order.push(key.clone());
-            Values::new()
+        let place = *places.entry(key).or_insert_with_key(|key| {
+            records.push((key.clone(), Record::default()));
+            records.len() - 1
         });
-        sample.entry(field).or_default().extend(values);
+        let record = &mut records[place].1;
+        match field {
+            Field::RolloutExperts => {
+                record.rollout_experts.get_or_insert_default().add(file, at, entry, origin)?;
+            }
+            Field::TrainerExperts => {
+                record.trainer_experts.get_or_insert_default().add(file, at, entry, origin)?;
+            }
+            _ => {
+                if let Some(values) = values(file, at, entry, origin)? {
+                    record.values.entry(field).or_default().extend(values);
+                }
+            }
+        }
     }
-    for (place, key) in order.iter().enumerate() {
-        let Some(values) = samples.get(key).filter(|values| values.contains_key(&Field::Tokens)) else {
-            continue;
-        };
-        let of = |field: Field| experts.get(&(key.clone(), field));
-        let experts = [of(Field::RolloutExperts), of(Field::TrainerExperts)];
-        add(place, values, experts, step, origin, into).map_err(|message| {
-            ReadError::format(
-                origin.path,
-                format!("sample {}: {message}", probe_read::tensor_file::printable(key)),
-            )
+    let samples = records.iter().filter(|(_, record)| record.values.contains_key(&Field::Tokens));
+    for (place, (key, record)) in samples.enumerate() {
+        add(place, record, step, origin, into).map_err(|message| {
+            ReadError::format(origin.path, format!("sample {}: {message}", printable(key)))
         })?;
     }
     Ok(())
@@ -143,16 +148,7 @@ impl Experts {
         origin: Origin<'_>,
     ) -> Result<(), ReadError> {
         let refused = |message: String| {
-            ReadError::format(
-                origin.path,
-                format!("{}: {message}", probe_read::tensor_file::printable(&entry.name)),
-            )
-        };
-        let expert = |value: f64| {
-            id(value)
-                .ok()
-                .and_then(|id| u16::try_from(id).ok())
-                .ok_or_else(|| format!("{value} is not an expert"))
+            ReadError::format(origin.path, format!("{}: {message}", printable(&entry.name)))
         };
         match &entry.value {
             Value::Tensor(record) => {
@@ -177,25 +173,15 @@ impl Experts {
         Ok(())
     }
 
-    /// Returns the experts of each token; one more than `tokens - 1` is none.
+    /// Returns the experts of each of `tokens`, or of all but the last, which nothing was sampled after.
     fn of(&self, tokens: usize) -> Result<std::slice::Chunks<'_, u16>, String> {
-        let rows = tokens.saturating_sub(1);
-        let width = self.values.len().checked_div(rows).unwrap_or(0);
-        let fits = width > 0 && width * rows == self.values.len() && width.is_multiple_of(self.layers.max(1));
-        // Some engines return experts of the last token as well, which nothing was sampled after.
-        let longer = self.values.len().checked_div(tokens).unwrap_or(0);
-        match (
-            fits,
-            longer > 0 && longer * tokens == self.values.len() && longer.is_multiple_of(self.layers.max(1)),
-        ) {
-            (true, _) => Ok(self.values.chunks(width)),
-            (_, true) => Ok(self.values.chunks(longer)),
-            _ => Err(format!(
-                "has {} experts in {} layers, which {tokens} tokens cannot have",
-                self.values.len(),
-                self.layers
-            )),
-        }
+        let (layers, count) = (self.layers.max(1), self.values.len());
+        let width = |rows: usize| count.checked_div(rows).filter(|width| *width > 0 && width * rows == count);
+        let fits = |rows: usize| width(rows).filter(|width| width.is_multiple_of(layers));
+        let width = fits(tokens.saturating_sub(1)).or_else(|| fits(tokens));
+        width.map(|width| self.values.chunks(width)).ok_or_else(|| {
+            format!("has {count} experts in {} layers, which {tokens} tokens cannot have", self.layers)
+        })
     }
 }
 
@@ -214,13 +200,12 @@ fn response(tokens: usize, lists: &[Option<&[f64]>], stated: Option<f64>) -> Res
 
 fn add(
     place: usize,
-    values: &Values,
-    experts: [Option<&Experts>; 2],
+    record: &Record,
     step: u64,
     origin: Origin<'_>,
     into: &mut Collected,
 ) -> Result<(), String> {
-    let of = |field: Field| values.get(&field).map(Vec::as_slice);
+    let of = |field: Field| record.values.get(&field).map(Vec::as_slice);
     let one = |field: Field| of(field).and_then(<[f64]>::first).copied();
     let ids = of(Field::Tokens).unwrap_or_default();
     let lists = [Field::Rollout, Field::Trainer, Field::Mask].map(of);
@@ -235,10 +220,13 @@ fn add(
         #[expect(clippy::cast_possible_truncation, reason = "a version is a small count")]
         version: of(Field::Version).and_then(<[f64]>::last).map(|version| *version as i64),
     });
-    let mut routes = [None, None];
-    for (route, experts) in routes.iter_mut().zip(experts) {
-        *route =
-            experts.map(|experts| Ok::<_, String>((experts.of(ids.len())?, experts.layers))).transpose()?;
+    let mut routes = Vec::new();
+    for (side, experts) in
+        [(Side::Rollout, &record.rollout_experts), (Side::Trainer, &record.trainer_experts)]
+    {
+        if let Some(experts) = experts {
+            routes.push((side, experts.of(ids.len())?, experts.layers));
+        }
     }
     let prompt = ids.len() - response;
     for (at, id) in ids.iter().enumerate() {
@@ -246,25 +234,14 @@ fn add(
         let value = |list: Option<&[f64]>| inside.and_then(|t| list?.get(t).copied());
         let [rollout, trainer, mask] = lists.map(value);
         let counted = inside.is_some() && mask.is_none_or(|mask| mask > 0.0);
-        let (rollout, trainer) = match (lists, into.side) {
-            ([Some(_), None, _], Side::Trainer) => (None, rollout),
-            ([None, Some(_), _], Side::Rollout) => (trainer, None),
-            _ => (rollout, trainer),
-        };
         let recorded = |value: Option<f64>| value.filter(|value| counted || *value != 0.0).map(narrow);
+        let held = [lists[0].is_some(), lists[1].is_some()];
+        let [rollout, trainer] = into.side.of_file(held, [rollout, trainer].map(recorded));
         let id = if *id < 0.0 { NO_ID } else { self::id(*id)? };
-        into.builder.token(Token {
-            id,
-            position: self::place(at),
-            rollout: recorded(rollout),
-            trainer: recorded(trainer),
-            counted,
-        });
-        for (side, route) in [Side::Rollout, Side::Trainer].into_iter().zip(&mut routes) {
-            if let Some((chunks, layers)) = route
-                && let Some(experts) = chunks.next()
-            {
-                into.builder.route(side, &Route { layers: *layers, experts, margins: &[] })?;
+        into.builder.token(Token { id, position: self::place(at), rollout, trainer, counted });
+        for (side, chunks, layers) in &mut routes {
+            if let Some(experts) = chunks.next() {
+                into.builder.route(*side, &Route { layers: *layers, experts, margins: &[] })?;
             }
         }
     }

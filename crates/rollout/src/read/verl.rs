@@ -11,9 +11,8 @@ use super::fields::{id, narrow, place};
 use super::{Collected, EXPECTED, Origin, step_of};
 use crate::routes::Route;
 use crate::table::{NO_ID, Sample, Side, Token};
-use probe_dump::{DType, TensorData};
+use probe_dump::TensorData;
 use probe_files::limits::MAX_ROLLOUT_TOKENS;
-use probe_measure::widened;
 use probe_read::ReadError;
 use probe_read::tensor_file::TensorFile;
 
@@ -216,12 +215,8 @@ impl Batch {
                 continue;
             }
             let recorded = |value: f64| (counted || value != 0.0).then(|| narrow(value));
-            let [rollout, trainer] = values.map(|value| value.and_then(recorded));
-            let (rollout, trainer) = match (self.rollout, self.trainer, into.side) {
-                (None, _, Side::Rollout) => (trainer, None),
-                (_, None, Side::Trainer) => (None, rollout),
-                _ => (rollout, trainer),
-            };
+            let held = [self.rollout.is_some(), self.trainer.is_some()];
+            let [rollout, trainer] = into.side.of_file(held, values.map(|value| value.and_then(recorded)));
             let id = ids.map_or(Ok(NO_ID), |ids| id(ids[t]))?;
             let position = self::place(prompt - padding + t);
             into.builder.token(Token { id, position, rollout, trainer, counted });
@@ -247,33 +242,9 @@ pub(super) fn numbers(tensor: &TensorData, path: &Path) -> Result<Vec<f64>, Read
             limit: MAX_ROLLOUT_TOKENS,
         });
     }
-    let bytes = view.to_bytes();
-    macro_rules! read {
-        ($type:ty, $size:literal) => {
-            bytes
-                .as_chunks::<$size>()
-                .0
-                .iter()
-                .map(|element| <$type>::from_le_bytes(*element) as f64)
-                .collect()
-        };
+    let dtype = tensor.dtype();
+    if dtype.is_complex() {
+        return Err(ReadError::format(path, format!("holds {dtype}, expected real numbers")));
     }
-    let of = |element: &[u8; 8]| f64::from_le_bytes(*element);
-    Ok(match tensor.dtype() {
-        DType::F64 => bytes.as_chunks::<8>().0.iter().map(of).collect(),
-        DType::F32 => read!(f32, 4),
-        DType::I64 => read!(i64, 8),
-        DType::I32 => read!(i32, 4),
-        DType::I16 => read!(i16, 2),
-        DType::U16 => read!(u16, 2),
-        DType::U32 => read!(u32, 4),
-        DType::U64 => read!(u64, 8),
-        DType::I8 => bytes.iter().map(|byte| f64::from(byte.cast_signed())).collect(),
-        DType::U8 => bytes.iter().map(|byte| f64::from(*byte)).collect(),
-        DType::Bool => bytes.iter().map(|byte| f64::from(u8::from(*byte != 0))).collect(),
-        dtype @ (DType::F16 | DType::Bf16 | DType::F8E4M3 | DType::F8E5M2) => {
-            widened(dtype, &bytes).into_iter().map(f64::from).collect()
-        }
-        dtype => return Err(ReadError::format(path, format!("holds {dtype}, expected real numbers"))),
-    })
+    Ok(probe_measure::numbers(dtype, &view.to_bytes()))
 }
