@@ -102,11 +102,13 @@ impl Gathered {
             1 => common_factor(jobs, &inferred, &gradients, stores, other),
             terms => terms,
         };
-        if terms > 1 {
-            let found = inferred.par_iter_mut().enumerate().filter(|(job, _)| gradients.contains(job));
-            found.for_each(|(job, found)| share_of_mean(&jobs[job], found, terms, stores, other));
-        } else if split {
-            self.micro_batches(ops, &mut inferred, &gradients, stores, other);
+        let (micro, used) =
+            if split { self.micro_batches(ops, &inferred, stores, other) } else { (1, HashSet::new()) };
+        if terms > 1 || micro > 1 {
+            let given = |job: &usize| micro > 1 && used.contains(job);
+            let found = inferred.par_iter_mut().enumerate();
+            let found = found.filter(|(job, _)| gradients.contains(job) && !given(job));
+            found.for_each(|(job, found)| share_of_mean(&jobs[job], found, (terms, micro), stores, other));
         }
         if inferred.iter().any(|found| is_zigzag(&found.layout)) {
             self.gathered(ops, &mut inferred, stores, other);
