@@ -33,11 +33,11 @@ if not hasattr(schedules, "_wait_batch_p2p"):
     schedules._batch_p2p = lambda operations, desc=None: Requests(dist.batch_isend_irecv(operations)) if operations else None
 
 
-def world_of(case: Case, alone: bool) -> World:
-    """The case's axes on this rank; the baseline has none."""
-    if alone:
-        return World({})
+def world_of(case: Case) -> World:
+    """The case's axes on this rank."""
     sizes = {axis: size for axis in AXES if (size := case.sizes.get(axis, 1)) > 1}
+    if not sizes:
+        return World({})
     world = World(sizes, case.fault, case.sequence, case.ring)
     if case.named:
         world.mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
@@ -232,8 +232,8 @@ def stepped(pipeline: Any, world: World, tokens: torch.Tensor, labels: torch.Ten
     pipeline.step(*([tokens] if first else []), target=labels if last else None)
 
 
-def run(case: Case, alone: bool, output: Path) -> None:
-    world = world_of(case, alone)
+def run(case: Case, output: Path) -> None:
+    world = world_of(case)
     model = spread(model_of(case), case, world)
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-2) if case.optimizer == "adamw" else torch.optim.SGD(parameters, lr=1e-1)

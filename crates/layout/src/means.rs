@@ -101,14 +101,16 @@ pub(crate) fn share_of_mean(
     }
     let partition = found.layout.partition();
     let each = u32::try_from(partition.iter().filter(|&&first| first == partition[0]).count()).unwrap_or(1);
-    let means = if reduced { BTreeSet::from([1]) } else { BTreeSet::from([1, terms, terms.saturating_mul(each)]) };
+    let means =
+        if reduced { BTreeSet::from([1]) } else { BTreeSet::from([1, terms, terms.saturating_mul(each)]) };
     let shares = means.iter().flat_map(|mean| [*mean, mean.saturating_mul(micro)]).filter(|share| *share > 1);
     let own = match found.layout.among {
         Among::Replicas => 1,
         // The data-parallel mean may be in it already.
         Among::Sum(share) => share,
     };
-    let shares: BTreeSet<u32> = shares.chain([own.saturating_mul(micro)]).filter(|share| *share > 1).collect();
+    let shares: BTreeSet<u32> =
+        shares.chain([own.saturating_mul(micro)]).filter(|share| *share > 1).collect();
     let most = NEARER * found.distance.unwrap_or_else(|| measured(job, found, stores, other));
     let ways = shares.into_iter().flat_map(|share| {
         let one = Inferred {
@@ -126,7 +128,8 @@ pub(crate) fn share_of_mean(
         });
         [Some(one), all].into_iter().flatten()
     });
-    let ways = ways.map(|way| (measured(job, &way, stores, other), way)).filter(|(distance, _)| *distance < most);
+    let ways =
+        ways.map(|way| (measured(job, &way, stores, other), way)).filter(|(distance, _)| *distance < most);
     if let Some((distance, way)) = ways.min_by(|a, b| a.0.total_cmp(&b.0)) {
         *found = Inferred { distance: Some(distance), ..way };
     }
