@@ -367,7 +367,7 @@ fn two_spread_runs_are_joined_by_their_sizes() {
         (0..).zip(0..count).map(|(number, place)| rank(number, &[part(place), same.clone()], true)).collect()
     };
     let mut others = spread(4);
-    let joined = joined(spread(2), &mut others).unwrap();
+    let joined = super::joined(spread(2), &mut others).unwrap();
     let shape = |op: usize| joined.ops[op].slots[0].value.tensor().unwrap().shape.to_vec();
     assert_eq!((shape(0), shape(1)), (vec![8, 12], vec![4, 4]));
     let folded = all(others, &joined);
