@@ -11,6 +11,9 @@ use super::remark::Remark;
 /// Values of an order that are fewer than this part of the usual one differ from it.
 const RARE: usize = 4;
 
+/// Sizes of a value, the dimensions in which it is cut, and the shard of each piece.
+type Order = (Box<[usize]>, Vec<usize>, Vec<usize>);
+
 /// Returns for each piece of a sharded value the number of its shard.
 fn shards(layout: &Layout) -> Vec<usize> {
     let mut starts: Vec<Vec<usize>> = layout.cells.iter().map(Cell::start).collect();
@@ -78,7 +81,7 @@ pub(crate) fn in_common_order(
 /// may hold the same.
 fn as_usual(inferred: &mut [Inferred], told: impl Fn(&Inferred) -> bool) {
     // By sizes: weights are cut over other ranks than activations.
-    let mut counts: HashMap<(Box<[usize]>, Vec<usize>, Vec<usize>), usize> = HashMap::new();
+    let mut counts: HashMap<Order, usize> = HashMap::new();
     for layout in inferred.iter().filter(|found| told(found)).map(|found| &found.layout) {
         *counts.entry((layout.shape.clone(), cut(layout), shards(layout))).or_default() += 1;
     }
