@@ -1,4 +1,4 @@
-"""Records runs on one rank and on several, in processes over gloo: make.py FOLDER HALF [PATTERN]. The half is `seen` or `sealed`."""
+"""Records pairs of runs, on one rank and on several or on several both, in processes over gloo: make.py FOLDER HALF [PATTERN]. The half is `seen` or `sealed`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import traceback
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -21,9 +22,9 @@ from programs import run
 LONGEST = 60
 
 
-def forked(case: Case, ranks: int, output: Path) -> bool:
+def forked(case: Case, output: Path) -> bool:
     """Runs a case in processes of its own; this one has imported torch."""
-    meeting, children = tempfile.mktemp(), []
+    ranks, meeting, children = case.ranks, tempfile.mktemp(), []
     for rank in range(ranks):
         child = os.fork()
         if child == 0:
@@ -31,7 +32,7 @@ def forked(case: Case, ranks: int, output: Path) -> bool:
             try:
                 if ranks > 1:
                     dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=ranks)
-                run(case, ranks == 1, output)
+                run(case, output)
                 code = 0
             except BaseException:
                 traceback.print_exc()
@@ -64,7 +65,9 @@ def main(folder: Path, half: str, pattern: str = "*") -> None:
             continue
         shutil.rmtree(to, ignore_errors=True)
         to.mkdir(parents=True)
-        if forked(case, 1, to / "one") and forked(case, case.ranks, to / "many"):
+        sizes = case.baseline or ({"pp": 1} if "pp" in case.sizes else {})
+        baseline = replace(case, sizes=sizes, fault="")
+        if forked(baseline, to / "one") and forked(case, to / "many"):
             (to / "made").touch()
         else:
             print(f"{case.name}: failed", flush=True)

@@ -15,16 +15,29 @@ from parallel import AXES, World, zigzag
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, schedules
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel, parallelize_module
 
 
-def world_of(case: Case, alone: bool) -> World:
-    """The case's axes on this rank; the baseline has none."""
-    if alone:
-        return World({})
+class Requests(list):
+    """What was sent and asked for at once."""
+
+    def wait(self) -> None:
+        for request in self:
+            request.wait()
+
+
+if not hasattr(schedules, "_wait_batch_p2p"):
+    # Torch 2.7 keeps the last request alone, and gloo forgets a send that nothing holds: 1F1B then waits forever.
+    schedules._batch_p2p = lambda operations, desc=None: Requests(dist.batch_isend_irecv(operations)) if operations else None
+
+
+def world_of(case: Case) -> World:
+    """The case's axes on this rank."""
     sizes = {axis: size for axis in AXES if (size := case.sizes.get(axis, 1)) > 1}
+    if not sizes:
+        return World({})
     world = World(sizes, case.fault, case.sequence, case.ring)
     if case.named:
         world.mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
@@ -87,19 +100,29 @@ def by_torch(model: Model, world: World, mesh: Any) -> None:
             plan["mlp"] = PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))
         parallelize_module(block, mesh, plan)
         if world.has("stale", number) and world.place("tp") == 1:
-            local = block.mlp.down.weight.to_local()
+            local = block.mlp.down.weight.detach().to_local()
             local.copy_(local.roll(1, 0))
         if world.has("kernel", number) and world.place("tp") == world.size("tp") - 1:
             block.mlp.world, block.mlp.layer = world, number
 
 
+def layers_of(case: Case, world: World) -> tuple[int, int]:
+    """The layers of this rank's stage: the first, and the one behind the last."""
+    size, stage = world.size("pp"), world.place("pp")
+    bounds = case.bounds or [case.layers * at // size for at in range(size + 1)]
+    return bounds[stage], bounds[stage + 1]
+
+
 def spread(model: Model, case: Case, world: World) -> Any:
     """Brings a model onto ranks."""
     size = world.size("pp")
+    if case.fault == "replica" and world.place("dp") == 1:
+        with torch.no_grad():
+            weight = model.layers[1].attention.out.weight
+            weight.copy_(weight.roll(1, 0))
     if size > 1:
         stage = world.place("pp")
-        bounds = case.bounds or [case.layers * at // size for at in range(size + 1)]
-        first, last = bounds[stage], bounds[stage + 1]
+        first, last = layers_of(case, world)
         if case.fault == "stage" and stage == size - 1:
             first, last = 0, last - first
         model.layers = nn.ModuleList(list(model.layers)[first:last])
@@ -118,15 +141,12 @@ def spread(model: Model, case: Case, world: World) -> Any:
         for block in model.layers:
             fully_shard(block, mesh=world.mesh["dp"])
         fully_shard(model, mesh=world.mesh["dp"])
-    if case.fault == "replica" and world.place("dp") == 1:
-        with torch.no_grad():
-            weight = model.layers[1].attention.out.weight
-            weight.copy_(weight.roll(1, 0))
     return model
 
 
 def shared_gradients(model: Model, case: Case, world: World) -> None:
     """Reduces what each rank has of gradients."""
+    planted = f"layers.{1 - layers_of(case, world)[0]}.attention.out.weight"
     for axis in ("dp", "cp", *(("ep",) if case.dispatch else ())):
         count = world.size(axis)
         if count == 1:
@@ -141,14 +161,14 @@ def shared_gradients(model: Model, case: Case, world: World) -> None:
                 if axis == "ep":
                     parameter.grad /= count
                 continue
-            if case.fault == "unreduced" and name == "layers.1.attention.out.weight":
+            if case.fault == "unreduced" and name == planted:
                 parameter.grad /= count
                 continue
             gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
             dist.all_reduce(gradient, group=world.groups[axis])
-            if case.fault == "gradient-twice" and name == "layers.1.attention.out.weight":
+            if case.fault == "gradient-twice" and name == planted:
                 dist.all_reduce(gradient, group=world.groups[axis])
-            if not (case.fault == "gradient-sum" and name == "layers.1.attention.out.weight"):
+            if not (case.fault == "gradient-sum" and name == planted):
                 gradient /= count
     if world.size("ep") > 1 and not case.dispatch:
         # Each rank's part of the results depends on the router.
@@ -180,6 +200,10 @@ def clipped(model: Model, case: Case, world: World) -> None:
         gradient.mul_(scale.to(gradient.dtype))
 
 
+def micro_batches(case: Case) -> int:
+    return max(2, case.sizes["pp"]) if "pp" in case.sizes else 1
+
+
 def data(case: Case, step: int) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(case.seed * 16 + step)
     text = torch.randint(VOCABULARY, (BATCH, TOKENS + 1), generator=generator)
@@ -187,9 +211,10 @@ def data(case: Case, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def part_of(case: Case, world: World, tokens: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a rank has of a batch."""
+    """What a rank has of a batch: of each micro-batch its share, as Megatron's sampler deals them out."""
     for axis in ("dp", *(("ep",) if case.dispatch else ())):
-        tokens, labels = (part.chunk(world.size(axis))[world.place(axis)] for part in (tokens, labels))
+        ranks, place = world.size(axis), world.place(axis)
+        tokens, labels = (part.unflatten(0, (micro_batches(case), -1)).chunk(ranks, 1)[place].flatten(0, 1) for part in (tokens, labels))
     count, place = world.size("cp"), world.place("cp")
     if count > 1:
         tokens = zigzag(tokens, count, place)
@@ -207,13 +232,13 @@ def stepped(pipeline: Any, world: World, tokens: torch.Tensor, labels: torch.Ten
     pipeline.step(*([tokens] if first else []), target=labels if last else None)
 
 
-def run(case: Case, alone: bool, output: Path) -> None:
-    world = world_of(case, alone)
+def run(case: Case, output: Path) -> None:
+    world = world_of(case)
     model = spread(model_of(case), case, world)
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-2) if case.optimizer == "adamw" else torch.optim.SGD(parameters, lr=1e-1)
     torch.manual_seed(case.seed + (world.place("tp") if case.fault == "dropout" else 0))
-    pipeline, micro = None, max(2, case.sizes.get("pp", 1))
+    pipeline, micro = None, micro_batches(case)
     if world.size("pp") > 1:
         stage = PipelineStage(model, world.place("pp"), world.size("pp"), torch.device("cpu"), group=world.groups["pp"])
         kind = ScheduleGPipe if case.schedule == "gpipe" else Schedule1F1B
@@ -228,7 +253,7 @@ def run(case: Case, alone: bool, output: Path) -> None:
         for tokens, labels in batches:
             if pipeline is not None:
                 stepped(pipeline, world, tokens, labels)
-            elif "pp" in case.sizes:
+            elif micro > 1:
                 for own, due in zip(tokens.chunk(micro), labels.chunk(micro)):
                     (loss_of(model(own), due) / micro).backward()
             else:

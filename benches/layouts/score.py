@@ -28,7 +28,9 @@ def asked(pair: Path, case: Case) -> tuple[str, str]:
     if not first:
         return "missed", ""
     _, place, expected = FAULTS[case.fault]
-    right = re.search(place, first["op"]) is not None
+    # A parameter is named by the slot of the optimizer, and an op by its module.
+    named = " ".join(str(first.get(part) or "") for part in ("op", "slot", "module"))
+    right = re.search(place, named) is not None
     said = re.search(expected, first["reason"]) is not None
     return ("named" if right and said else "place" if right else "words" if said else "wrong"), words(first)
 

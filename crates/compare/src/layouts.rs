@@ -13,9 +13,9 @@ use rayon::prelude::*;
 use self::mended::{Readers, is_fault};
 use self::strangers::{is_of_layout, is_rounding, unit};
 use super::CompareError;
-use probe_dump::{Dump, OpName, PartKey, Phase, Rank};
+use probe_dump::{Dump, OpName, PartKey, Phase, Rank, SlotSide};
 use probe_judge::{Cause, Finding, OWN_INPUTS, PartJudgement, Role, SlotJudgement};
-use probe_layout::{Declared, Dims, Folded, Mesh, Misplaced, Remark, Remarks, fold};
+use probe_layout::{Declared, Dims, Folded, Mesh, Misplaced, Remark, Remarks, fold, holds_less, joined};
 use probe_pair::{BySlot, Many, Mapping, OpPair, Paired, Pairing, PartMatch, PartPair};
 
 /// Cosine from which two values are the same but for a factor.
@@ -82,6 +82,20 @@ pub(super) fn read(
             let (rank, layouts) = Layouts::of(b?, &c, numbers(keys), (baseline, true), mapping)?;
             Ok((rank, c, layouts))
         }
+        Some(Many::Both(baselines, candidates)) => {
+            let (b, c) = rayon::join(|| all(baseline, baselines), || all(candidate, candidates));
+            let (mut b, mut c) = (b?, c?);
+            let told = |reason| CompareError::Layout { reason };
+            // The run that holds the whole model on each rank becomes one.
+            if holds_less(&b, &c) {
+                let c = joined(c, &mut b).map_err(told)?;
+                let (rank, layouts) = Layouts::of(b, &c, numbers(baselines), (baseline, true), mapping)?;
+                return Ok((rank, c, layouts));
+            }
+            let b = joined(b, &mut c).map_err(told)?;
+            let (rank, layouts) = Layouts::of(c, &b, numbers(candidates), (candidate, false), mapping)?;
+            Ok((b, rank, layouts))
+        }
     }
 }
 
@@ -91,6 +105,8 @@ pub(super) fn missing_ranks(pairing: &Pairing, b: &Dump, c: &Dump) -> Vec<(Strin
         let (dump, side, keys) = match part.many.as_ref()? {
             Many::Baseline(keys) => (b, "baseline", keys),
             Many::Candidate(keys) => (c, "candidate", keys),
+            // These are told by having all ranks of their worlds.
+            Many::Both(..) => return None,
         };
         let world: u32 = dump.environment.get("world_size")?.parse().ok()?;
         let missing: Vec<String> = (0..world)
@@ -107,7 +123,7 @@ pub(super) fn missing_ranks(pairing: &Pairing, b: &Dump, c: &Dump) -> Vec<(Strin
 }
 
 /// Returns the groups that a capture recorded: `groups.tp` is `0,1`.
-fn groups(dump: &Dump) -> Vec<(String, Vec<u32>)> {
+pub(super) fn groups(dump: &Dump) -> Vec<(String, Vec<u32>)> {
     let group = |(name, ranks): (&String, &String)| {
         let name = name.strip_prefix("groups.")?;
         Some((name.to_owned(), ranks.split(',').map(|rank| rank.parse().ok()).collect::<Option<_>>()?))
@@ -117,7 +133,7 @@ fn groups(dump: &Dump) -> Vec<(String, Vec<u32>)> {
 
 /// Returns the layouts of the user's mapping; axes without a mesh are those of the recorded groups.
 fn declared(mapping: &Mapping, groups: &[(String, Vec<u32>)], ranks: usize) -> Result<Declared, String> {
-    let mut declared = Declared::default();
+    let mut declared = Declared::over(Mesh::of_groups(groups, ranks, None));
     for line in mapping.layouts() {
         let told = |why: String| format!("layout of {:?}: {why}", line.op);
         let dims = Dims::parse(&line.dims).map_err(told)?;
@@ -167,7 +183,10 @@ impl Layouts {
         }
         Readers::of(pair, judged, self).settle(pair, judged);
         let PartJudgement { ops, slots, findings, notes, .. } = judged;
-        findings.retain(|finding| !is_of_layout(pair, finding, ops));
+        // Of calls of one run alone, with no other finding, the first op behind them that differs is looked for.
+        if findings.iter().any(|finding| !is_of_layout(pair, finding, ops)) {
+            findings.retain(|finding| !is_of_layout(pair, finding, ops));
+        }
         self.behind_strangers(pair, findings, slots);
         for (place, finding) in findings.iter_mut().enumerate() {
             let before = finding.cause;
@@ -199,6 +218,9 @@ impl Layouts {
             return Some(said);
         }
         if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
+            if finding.cause == Cause::Structure {
+                finding.cause = Cause::Input;
+            }
             Self::moved(pair, finding, order, slot);
             return Some(said);
         }
@@ -255,7 +277,10 @@ impl Layouts {
     fn moved(pair: &PartPair, finding: &mut Finding, order: usize, slot: &str) {
         if finding.order != order {
             let op = pair.name(&pair.ops[order]);
-            finding.module = OpName::parse(op).module_path().map(str::to_owned);
+            let (b, c) = pair.op(&pair.ops[order]);
+            let inside = b.or(c).and_then(|op| op.parent.as_deref()).map(OpName::parse);
+            let of = |name: &OpName| name.module_path().map(str::to_owned);
+            finding.module = of(&OpName::parse(op)).or_else(|| of(&inside?));
             op.clone_into(&mut finding.op);
             finding.order = order;
         }
@@ -292,6 +317,10 @@ impl Layouts {
                     Remark::Odd(ranks) if is_dropout(pair, op) => dropped(ranks),
                     Remark::Order(moved) => self::order(moved),
                     Remark::Cut(zigzag) => cut(*zigzag).to_owned(),
+                    Remark::Sharded(shards) if slot.side == SlotSide::Parameter => {
+                        let (b, c) = (b?.value.tensor()?, c?.value.tensor()?);
+                        values::odd_shards(pair, (b, c), shards).filter(|_| b.checksum != c.checksum)?
+                    }
                     _ => return None,
                 };
                 Some((place, &*slot.path, said))

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use probe_dump::{Number, Op, OpKind, OpName, Phase, Rank, Scalar, Slot, Value};
+use probe_dump::{Number, Op, OpKind, OpName, Phase, Rank, Scalar, Slot, Value, without_module_prefix};
 
 /// Least share of calls in modules of both runs, from which on modules tell which calls belong together.
 const SHARED: (usize, usize) = (9, 10);
@@ -202,12 +202,14 @@ fn apply(rank: &mut Rank, renamed: &HashMap<(&str, u32), Option<u32>>) {
     });
 }
 
-/// Returns path and call of a module: classes of parallel layers have other names.
+/// Returns path and call of a module: classes of parallel layers have other names, as that of the model itself has in FSDP.
 fn without_class(name: &str) -> String {
     let name = OpName::parse(name);
-    name.module_path()
-        .zip(name.call())
-        .map_or_else(|| name.as_str().to_owned(), |(path, call)| format!("{path}.{call}"))
+    let Some((path, call)) = name.module_path().zip(name.call()) else { return name.as_str().to_owned() };
+    // The model itself has its class for a path.
+    let of_model =
+        without_module_prefix(name.stem()).rsplit_once('.').is_some_and(|(path, class)| path == class);
+    format!("{}.{call}", if of_model { "" } else { path })
 }
 
 /// Returns the forward calls of every function by the module in which they ran.

@@ -4,9 +4,16 @@ use globset::{Glob, GlobMatcher};
 
 use super::dims::{Dims, Mesh};
 
+/// Begins the placement of a value whose dimensions were written with it, as `SGLang`'s dumper does.
+const RECORDED: &str = "dims ";
+
 /// Declared layouts; none by default.
 #[derive(Debug, Clone, Default)]
-pub struct Declared(Vec<Line>);
+pub struct Declared {
+    lines: Vec<Line>,
+    /// The mesh of values whose dimensions were recorded.
+    mesh: Option<Mesh>,
+}
 
 /// A declared layout and the values that have it.
 #[derive(Debug, Clone)]
@@ -19,6 +26,30 @@ pub(crate) struct Line {
 }
 
 impl Declared {
+    /// Returns no layouts yet, with the mesh of values whose dimensions were recorded.
+    pub const fn over(mesh: Option<Mesh>) -> Self {
+        Self { lines: Vec::new(), mesh }
+    }
+
+    /// Returns the layout that was recorded with a value, if it is more than replicas.
+    ///
+    /// # Errors
+    /// The problem with its text, in words.
+    pub(crate) fn recorded(&self, op: &str, placement: Option<&str>) -> Result<Option<Line>, String> {
+        let Some(text) = placement.and_then(|placement| placement.strip_prefix(RECORDED)) else {
+            return Ok(None);
+        };
+        let dims = Dims::parse(text).map_err(|why| format!("layout of {op:?}: {why}"))?;
+        let Some(mesh) = self.mesh.clone().filter(|_| dims.is_spread()) else { return Ok(None) };
+        Ok(Some(Line {
+            name: op.to_owned(),
+            op: Glob::new("*").map_err(|why| why.to_string())?.compile_matcher(),
+            slot: None,
+            dims,
+            mesh,
+        }))
+    }
+
     /// Adds the layout of the values whose op and slot match these patterns (`*` stands for anything); without a slot, of all results.
     ///
     /// # Errors
@@ -31,7 +62,7 @@ impl Declared {
         };
         let (op, slot) = (glob(op)?, slot.map(glob).transpose()?);
         let dims = Dims::parse(dims).map_err(told)?;
-        self.0.push(Line { name, op, slot, dims, mesh });
+        self.lines.push(Line { name, op, slot, dims, mesh });
         Ok(())
     }
 
@@ -40,12 +71,12 @@ impl Declared {
         let fits = |line: &&Line| {
             line.op.is_match(op) && line.slot.as_ref().map_or(is_result, |pattern| pattern.is_match(slot))
         };
-        self.0.iter().find(fits)
+        self.lines.iter().find(fits)
     }
 
     /// Returns the name of the first layout that no slot has.
     pub(crate) fn unused(&self, used: &[&Line]) -> Option<&str> {
-        self.0
+        self.lines
             .iter()
             .find(|line| !used.iter().any(|other| std::ptr::eq(*line, *other)))
             .map(|line| &*line.name)

@@ -107,6 +107,11 @@ impl Dims {
         Ok(Self { text: text.to_owned(), dimensions })
     }
 
+    /// Returns true if ranks hold other parts or terms along an axis.
+    pub(crate) fn is_spread(&self) -> bool {
+        self.dimensions.iter().flat_map(|dimension| &dimension.axes).any(|(_, way)| *way != Way::Replicated)
+    }
+
     /// Returns the axis that the dimensions name, if they name one alone.
     pub fn only_axis(&self) -> Option<&str> {
         let mut axes = self.dimensions.iter().flat_map(|dimension| &dimension.axes);

@@ -5,12 +5,10 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use probe_dump::{
-    Checksum, Content, DataKey, Number, Op, OpKind, Phase, Rank, Scalar, Slot, TensorRecord, TensorStore,
-    Value,
-};
+use probe_dump::{Checksum, Content, DataKey, Op, OpKind, Phase, Rank, TensorRecord, TensorStore, Value};
 use probe_measure as measure;
 
+use super::arguments;
 use super::bias::partial_with_bias;
 use super::calls::{are_like, under_common_names, under_others_names};
 use super::cuts::is_zigzag;
@@ -44,15 +42,16 @@ pub struct Folded {
 
 impl Gathered {
     /// Gathers the values of `ops` from the ranks; those of which nothing can be said are taken out of `ops`.
-    fn of(ops: &mut [Op], ranks: &[Rank], others: &HashMap<&str, &Op>) -> Self {
+    pub(crate) fn of(ops: &mut [Op], ranks: &[Rank], others: &HashMap<&str, &Op>) -> Self {
         let by_name: Vec<HashMap<&str, &Op>> =
             ranks.iter().map(|rank| rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()).collect();
+        arguments::without_own(ops, &by_name);
         let address = |record: &Arc<TensorRecord>| Arc::as_ptr(record) as usize;
         let mut gathered = Self { jobs: Vec::new(), places: HashMap::new() };
         let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
         for (place, op) in ops.iter_mut().enumerate() {
             let partner = others.get(op.name.as_str());
-            let unbiased = partner.is_some_and(|partner| lacks_bias(op, partner));
+            let unbiased = partner.is_some_and(|partner| lacks_bias(op, partner) || lacks_bias(partner, op));
             for (slot, held) in op.slots.iter_mut().enumerate() {
                 let of = |(rank, ops): (usize, &HashMap<&str, &Op>)| {
                     Some((rank, tensor(ops.get(op.name.as_str())?, &held.name.path)?))
@@ -102,11 +101,13 @@ impl Gathered {
             1 => common_factor(jobs, &inferred, &gradients, stores, other),
             terms => terms,
         };
-        if terms > 1 {
-            let found = inferred.par_iter_mut().enumerate().filter(|(job, _)| gradients.contains(job));
-            found.for_each(|(job, found)| share_of_mean(&jobs[job], found, terms, stores, other));
-        } else if split {
-            self.micro_batches(ops, &mut inferred, &gradients, stores, other);
+        let (micro, used) =
+            if split { self.micro_batches(ops, &inferred, stores, other) } else { (1, HashSet::new()) };
+        if terms > 1 || micro > 1 {
+            let given = |job: &usize| micro > 1 && used.contains(job);
+            let found = inferred.par_iter_mut().enumerate();
+            let found = found.filter(|(job, _)| gradients.contains(job) && !given(job));
+            found.for_each(|(job, found)| share_of_mean(&jobs[job], found, (terms, micro), stores, other));
         }
         if inferred.iter().any(|found| is_zigzag(&found.layout)) {
             self.gathered(ops, &mut inferred, stores, other);
@@ -126,11 +127,12 @@ impl Gathered {
         let mut used = Vec::new();
         for (&(place, slot), &job) in &self.places {
             let (op, slot) = (&ops[place], &ops[place].slots[slot]);
-            let Some(line) = declared.of(op.name.as_str(), &slot.path, slot.side.is_result()) else {
-                continue;
-            };
-            used.push(line);
             let (held, found) = (&self.jobs[job], &mut inferred[job]);
+            let line = declared.of(op.name.as_str(), &slot.path, slot.side.is_result());
+            used.extend(line);
+            let placement = held.pieces[0].1.placement.as_deref();
+            let recorded = declared.recorded(op.name.as_str(), placement)?;
+            let Some(line) = line.or(recorded.as_ref()) else { continue };
             let Some(baseline) = &held.baseline else { continue };
             let ranks: Vec<(usize, Vec<usize>)> = held
                 .pieces
@@ -183,17 +185,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
     let gathered = Gathered::of(&mut ops, &ranks, &others);
     let (inferred, orders) = gathered.layouts(&ops, &stores, (other, split), &numbers, declared)?;
-    let jobs = gathered.jobs.par_iter().zip(&inferred).enumerate();
-    let made: Vec<(TensorRecord, Option<Made>)> =
-        jobs.map(|(number, (job, found))| value(number, job, found, &stores)).collect();
-    let mut store = FoldedStore { ranks: stores.clone(), made: HashMap::new() };
-    let mut records: Vec<Arc<TensorRecord>> = Vec::new();
-    for (record, made) in made {
-        if let (Some(key), Some(made)) = (record.data.as_deref(), made) {
-            store.made.insert(key.into(), made);
-        }
-        records.push(Arc::new(record));
-    }
+    let (store, records) = values(&gathered, &inferred, &stores);
     let far: Vec<bool> = gathered
         .jobs
         .par_iter()
@@ -214,7 +206,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
             remarks.insert((place, slot), said);
         }
     }
-    whole_arguments(&mut ops, &others, &remarks);
+    arguments::whole(&mut ops, &others, &remarks);
     let pieces = gathered.jobs.iter().flat_map(|job| &job.pieces);
     let placements = pieces.filter_map(|(_, record)| record.placement.clone()).collect();
     let mut first = ranks.into_iter().next().expect("a step has ranks");
@@ -227,8 +219,28 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     Ok(Folded { rank: first, remarks, apart, placements, misplaced })
 }
 
+/// Returns the global values: their tensors, and their records in the order of the jobs.
+pub(crate) fn values(
+    gathered: &Gathered,
+    inferred: &[Inferred],
+    stores: &[Arc<dyn TensorStore>],
+) -> (FoldedStore, Vec<Arc<TensorRecord>>) {
+    let jobs = gathered.jobs.par_iter().zip(inferred).enumerate();
+    let made: Vec<(TensorRecord, Option<Made>)> =
+        jobs.map(|(number, (job, found))| value(number, job, found, stores)).collect();
+    let mut store = FoldedStore { ranks: stores.to_vec(), made: HashMap::new() };
+    let mut records: Vec<Arc<TensorRecord>> = Vec::new();
+    for (record, made) in made {
+        if let (Some(key), Some(made)) = (record.data.as_deref(), made) {
+            store.made.insert(key.into(), made);
+        }
+        records.push(Arc::new(record));
+    }
+    (store, records)
+}
+
 /// Takes out what only these ranks call behind the backward pass, outside of all modules: it reduces gradients.
-fn without_reductions(ranks: &mut [Rank], other: &Rank) {
+pub(crate) fn without_reductions(ranks: &mut [Rank], other: &Rank) {
     let others: HashSet<&str> = other.ops.iter().map(|op| op.name.as_str()).collect();
     for rank in ranks {
         let last = rank.ops.iter().rposition(|op| op.name.phase() == Phase::Backward).unwrap_or(0);
@@ -252,7 +264,7 @@ fn is_apart(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStore>], other:
     distance.is_some_and(|distance| distance >= NEAR)
 }
 
-fn tensor(op: &Op, path: &str) -> Option<Arc<TensorRecord>> {
+pub(crate) fn tensor(op: &Op, path: &str) -> Option<Arc<TensorRecord>> {
     op.slots.iter().find(|slot| &*slot.path == path).and_then(|slot| match &slot.value {
         Value::Tensor(record) => Some(Arc::clone(record)),
         _ => None,
@@ -275,7 +287,7 @@ fn masked(record: &TensorRecord) -> bool {
 }
 
 /// Returns true for shards that fit no part of the other run's, if they are whole numbers (places in an order of tokens that each rank has for
-/// itself), or `routed`: buffers of tokens of another size, and numbers of tokens that each rank sends and gets.
+/// itself), or `routed`: buffers of tokens of another size or of a size of each rank's own, and numbers of tokens that each rank sends and gets.
 fn is_of_order(job: &Job, found: &Inferred, routed: bool) -> bool {
     let Some(baseline) = &job.baseline else { return false };
     let number = baseline.dtype.known().is_some_and(|dtype| !dtype.is_float());
@@ -284,7 +296,8 @@ fn is_of_order(job: &Job, found: &Inferred, routed: bool) -> bool {
     };
     let counts = routed && number && job.pieces.len() > 1 && job.pieces.iter().enumerate().all(own);
     let shards = counts || job.pieces.iter().any(|(_, record)| record.shape != baseline.shape);
-    (number || (routed && found.layout.is_whole()))
+    let uneven = job.pieces.iter().any(|(_, record)| record.shape != job.pieces[0].1.shape);
+    (number || (routed && (uneven || found.layout.is_whole())))
         && shards
         && found.distance.is_none_or(|distance| distance >= NEAR)
 }
@@ -297,7 +310,7 @@ fn explained(job: &Job, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Inferr
 }
 
 /// Returns the record of a global value, and where its pieces are.
-fn value(
+pub(crate) fn value(
     number: usize,
     job: &Job,
     found: &Inferred,
@@ -369,39 +382,4 @@ fn alike_shards(job: &Job, found: &Inferred) -> Option<Vec<usize>> {
     let first = (0..cells.len())
         .find(|&a| (0..a).chain(a + 1..cells.len()).any(|b| same(a, b) && cells[a] != cells[b]))?;
     Some((0..cells.len()).filter(|&place| same(first, place)).collect())
-}
-
-/// Replaces sizes that a program computes from those of a shard (`view(b, t, heads / ranks, -1)`) by the other run's, in calls with sharded
-/// values, and what only one side gives by name (a mask for a rank's part of the sequence stands for the flag `is_causal`).
-fn whole_arguments(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remarks) {
-    for (place, op) in ops.iter_mut().enumerate() {
-        let sharded =
-            (0..op.slots.len()).any(|slot| matches!(remarks.get(&(place, slot)), Some(Remark::Sharded(_))));
-        let Some(partner) = others.get(op.name.as_str()).filter(|_| sharded) else { continue };
-        if op.name.kind() == OpKind::Api {
-            let given = |op: &Op, path: &str| op.slots.iter().any(|slot| &*slot.path == path);
-            op.slots
-                .iter_mut()
-                .filter(|slot| slot.path.starts_with("kwarg.") && !given(partner, &slot.path))
-                .for_each(|slot| {
-                    slot.value = Value::Unsupported;
-                });
-            let lacking =
-                partner.slots.iter().filter(|slot| slot.path.starts_with("kwarg.") && !given(op, &slot.path));
-            let lacking: Vec<Slot> =
-                lacking.filter(|slot| !matches!(slot.value, Value::Tensor(_))).cloned().collect();
-            op.slots.extend(lacking);
-        }
-        for slot in &mut op.slots {
-            let Value::Scalar(Scalar::Number(Number::Int(local))) = slot.value else { continue };
-            let Some(Value::Scalar(Scalar::Number(Number::Int(whole)))) =
-                partner.slots.iter().find(|other| other.path == slot.path).map(|other| other.value.clone())
-            else {
-                continue;
-            };
-            if local > 0 && whole > local && whole % local == 0 {
-                slot.value = Value::Scalar(Scalar::Number(Number::Int(whole)));
-            }
-        }
-    }
 }

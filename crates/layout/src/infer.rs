@@ -3,7 +3,7 @@
 //! Nothing is believed that content contradicts. A sum is told from replicas by its distance to the baseline: that of the sum of all ranks
 //! must be well below that of each rank alone.
 
-use probe_dump::{Checksum, DType, TensorData, TensorRecord, TensorRef, TensorStore};
+use probe_dump::{Checksum, Content, DType, TensorData, TensorRecord, TensorRef, TensorStore};
 use probe_measure as measure;
 
 use super::cuts::{MOST_CELLS, cuts, gathered_zigzag, tiles};
@@ -17,6 +17,9 @@ pub(crate) const NEARER: f64 = 0.3;
 /// Distance, relative to the norm, up to which a piece is the baseline's part without further comparison. Beyond the rounding of bfloat16
 /// over some layers, far below the distance of two different parts (1.4 for independent ones).
 pub(crate) const NEAR: f64 = 0.05;
+
+/// Distance below which no other cut is tried: more than the rounding of binary32 over some layers. Shorter types have four units.
+const EXACT: f64 = 1e-4;
 
 /// The same where statistics only bound the distance from below: a bound this small says nothing.
 const NEAR_STATISTICS: f64 = 1e-3;
@@ -205,6 +208,9 @@ impl<'a> Value<'a> {
         if locals.iter().any(|local| *local != locals[0]) {
             return self.uneven(shape, locals, &splits);
         }
+        // Parts that are much alike (attention that has learned nothing) are near each other's: the nearest counts.
+        let bits = self.pieces[0].0.dtype.known().and_then(DType::mantissa_bits).unwrap_or(0);
+        let exact = NEAR.min(f64::max(EXACT, 2.0 * 0.5_f64.powi(i32::try_from(bits).unwrap_or(0))));
         let mut best: Option<Inferred> = None;
         for cut in cuts(&locals[0], &splits) {
             // Statistics are those of any cut; of the rarer ones, there is no usual order of ranks.
@@ -214,7 +220,7 @@ impl<'a> Value<'a> {
             }
             let Some(cells) = tiles(shape, &locals[0], &splits, cut) else { continue };
             for found in self.assignments(shape, &cells, rare) {
-                if found.distance.is_some_and(|distance| distance < NEAR) {
+                if found.distance.is_some_and(|distance| distance < exact) {
                     return Some(found);
                 }
                 let nearer = |best: &Inferred| {
@@ -225,7 +231,9 @@ impl<'a> Value<'a> {
                 }
             }
         }
-        self.multiple(shape, &locals[0], &splits).or(best)
+        best.take_if(|best| best.distance.is_some_and(|distance| distance < NEAR))
+            .or_else(|| self.multiple(shape, &locals[0], &splits))
+            .or(best)
     }
 
     /// Explains shards of a multiple of the value: gradients of each rank's own term of a mean. The factor is left in.
@@ -354,12 +362,30 @@ impl<'a> Value<'a> {
             let Ok(made) = pieces::view(layout, picked) else { return f64::INFINITY };
             return error(baseline.view(), made.view());
         }
+        if let Some(distance) = self.sketched(b, layout, picks) {
+            return distance;
+        }
         let picked: Vec<&TensorRecord> = picks.iter().map(|&pick| self.pieces[pick].0).collect();
         let made = record::fold(layout, &picked);
         if let (Some(x), Some(y), Some(norm)) = (&b.sketch, &made.sketch, b.statistics.norm()) {
             return if norm > 0.0 { measure::sketch_distance(x, y) / norm } else { f64::INFINITY };
         }
         measure::compare_recorded(b, &made).rel_l2_at_least.get().unwrap_or(f64::INFINITY)
+    }
+
+    /// Returns the distance by sketches where pieces are so small that they have data, and the baseline has a sketch alone: that of shards is not
+    /// made of theirs.
+    fn sketched(&self, baseline: &TensorRecord, layout: &Layout, picks: &[usize]) -> Option<f64> {
+        let sketch = baseline.sketch.as_ref().filter(|_| baseline.data.is_none() && !layout.is_whole())?;
+        let norm = baseline.statistics.norm().filter(|norm| *norm > 0.0)?;
+        let load = |&pick: &usize| {
+            let (record, store) = self.pieces[pick];
+            store.load(record.data.as_deref()?).ok()
+        };
+        let made = pieces::view(layout, picks.iter().map(load).collect::<Option<Vec<_>>>()?).ok()?;
+        let content = Content { sketch: Some(sketch.version), hash: false };
+        let seen = measure::observe(made.view(), content);
+        Some(measure::sketch_distance(sketch, &seen.sketch?) / norm)
     }
 }
 

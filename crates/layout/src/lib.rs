@@ -9,7 +9,9 @@
 //! Nothing here judges. What the layouts show besides (a replica that differs, shards in another order, values that are still partial) is
 //! returned as remarks, which explain what a judge finds.
 
+mod arguments;
 mod bias;
+mod both;
 mod calls;
 mod cuts;
 mod declared;
@@ -32,6 +34,7 @@ mod store;
 mod tests;
 mod usual;
 
+pub use both::{holds_less, joined};
 pub use declared::Declared;
 pub use dims::{Dims, Mesh};
 pub use fold::{Folded, fold};

@@ -3,28 +3,25 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-use rayon::prelude::*;
-
 use probe_dump::{Op, OpKind, Phase, Rank, TensorStore};
 
-use super::infer::{self, Held, Inferred, NEAR, NEARER};
+use super::infer::{Inferred, NEAR, NEARER};
 use super::job::{Gathered, Job, measured};
-use super::layout::Among;
+use super::layout::{Among, Layout};
 
 /// Gradients that are asked for a common factor.
 const SOME: usize = 24;
 
 impl Gathered {
-    /// Takes gradients that are as many times too large as there are micro-batches for those of the mean, if the optimizer got the right ones: the
-    /// schedule divides them at the end.
+    /// Returns the number of micro-batches, if gradients are as many times too large and the optimizer got the right ones: the schedule divides them
+    /// at the end. Otherwise 1. The second value holds the gradients that the optimizer got.
     pub(crate) fn micro_batches(
         &self,
         ops: &[Op],
-        inferred: &mut [Inferred],
-        gradients: &HashSet<usize>,
+        inferred: &[Inferred],
         stores: &[Arc<dyn TensorStore>],
         other: &Rank,
-    ) {
+    ) -> (u32, HashSet<usize>) {
         let forward = |op: &&Op| op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward;
         // A module may be called several times for each micro-batch.
         let mut calls: HashMap<&str, u32> = HashMap::new();
@@ -38,30 +35,13 @@ impl Gathered {
         };
         let used =
             self.places.iter().filter(|((place, slot), _)| optimizer(*place, *slot)).map(|(_, job)| *job);
-        let mut used: Vec<usize> = used.collect();
-        used.sort_unstable();
-        used.truncate(SOME);
+        let used: HashSet<usize> = used.collect();
+        let mut some: Vec<usize> = used.iter().copied().collect();
+        some.sort_unstable();
+        some.truncate(SOME);
         let near = |job: &&usize| measured(&self.jobs[**job], &inferred[**job], stores, other) < NEAR;
-        if terms < 2 || used.is_empty() || used.iter().filter(near).count() * 5 < used.len() * 4 {
-            return;
-        }
-        let found = inferred
-            .par_iter_mut()
-            .enumerate()
-            .filter(|(job, _)| gradients.contains(job) && !used.contains(job));
-        found.for_each(|(job, found)| {
-            let mut shared = found.clone();
-            shared.layout.among = match found.layout.among {
-                Among::Replicas => Among::Sum(terms),
-                Among::Sum(share) => Among::Sum(share.saturating_mul(terms)),
-            };
-            shared.of_term = true;
-            let distance = measured(&self.jobs[job], &shared, stores, other);
-            if distance < NEARER * measured(&self.jobs[job], found, stores, other) {
-                shared.distance = Some(distance);
-                *found = shared;
-            }
-        });
+        let divided = !some.is_empty() && some.iter().filter(near).count() * 5 >= some.len() * 4;
+        (if divided { terms.max(1) } else { 1 }, used)
     }
 }
 
@@ -96,7 +76,7 @@ pub(crate) fn common_factor(
     let fits = |terms: u32| {
         let one = |&&job: &&usize| {
             let mut found = inferred[job].clone();
-            share_of_mean(&jobs[job], &mut found, terms, stores, other);
+            share_of_mean(&jobs[job], &mut found, (terms, 1), stores, other);
             found.of_term
         };
         let fit = sharded.iter().take(SOME).filter(one).count();
@@ -105,30 +85,52 @@ pub(crate) fn common_factor(
     (2..=ranks).filter(|terms| ranks.is_multiple_of(*terms)).find(|&terms| fits(terms)).unwrap_or(1)
 }
 
-/// Takes the gradients of a term of a mean for what they are of the mean: each rank's are those of its own loss, and `terms` times as large.
+/// Takes the gradients of a term of a mean for what they are of the mean. Each rank's are those of its own loss, and `terms` times as large; those
+/// of each micro-batch are `micro` times as large.
 pub(crate) fn share_of_mean(
     job: &Job,
     found: &mut Inferred,
-    terms: u32,
+    (terms, micro): (u32, u32),
     stores: &[Arc<dyn TensorStore>],
     other: &Rank,
 ) {
     // What all ranks hold whole is reduced; an expert's rank has the tokens of all.
-    if found.layout.is_whole() && job.pieces.len() == stores.len() {
+    let reduced = found.layout.is_whole() && job.pieces.len() == stores.len();
+    if job.baseline.is_none() || (reduced && micro == 1) {
         return;
     }
-    let pieces: Vec<Held<'_>> =
-        job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
-    let Some(baseline) = job.baseline.as_ref().map(|record| (&**record, &*other.store)) else { return };
     let partition = found.layout.partition();
     let each = u32::try_from(partition.iter().filter(|&&first| first == partition[0]).count()).unwrap_or(1);
-    for share in BTreeSet::from([terms, terms.saturating_mul(each)]) {
-        let mut shared = found.clone();
-        (shared.layout.among, shared.of_term) = (Among::Sum(share), true);
-        let distance = infer::distance(&pieces, baseline, &shared);
-        if distance < NEARER * found.distance.unwrap_or(f64::INFINITY) {
-            shared.distance = Some(distance);
-            *found = shared;
-        }
+    let means =
+        if reduced { BTreeSet::from([1]) } else { BTreeSet::from([1, terms, terms.saturating_mul(each)]) };
+    let shares = means.iter().flat_map(|mean| [*mean, mean.saturating_mul(micro)]).filter(|share| *share > 1);
+    let own = match found.layout.among {
+        Among::Replicas => 1,
+        // The data-parallel mean may be in it already.
+        Among::Sum(share) => share,
+    };
+    let shares: BTreeSet<u32> =
+        shares.chain([own.saturating_mul(micro)]).filter(|share| *share > 1).collect();
+    let most = NEARER * found.distance.unwrap_or_else(|| measured(job, found, stores, other));
+    let ways = shares.into_iter().flat_map(|share| {
+        let one = Inferred {
+            layout: Layout { among: Among::Sum(share), ..found.layout.clone() },
+            of_term: true,
+            ..found.clone()
+        };
+        // Of replicas that differ, one stands for all; as terms, all count.
+        let count = job.pieces.len();
+        let all = (found.layout.is_whole() && found.picks.len() == 1 && count > 1).then(|| Inferred {
+            layout: Layout::same(&found.layout.shape, count, Among::Sum(share)),
+            picks: (0..count).collect(),
+            odd: Vec::new(),
+            ..one.clone()
+        });
+        [Some(one), all].into_iter().flatten()
+    });
+    let ways =
+        ways.map(|way| (measured(job, &way, stores, other), way)).filter(|(distance, _)| *distance < most);
+    if let Some((distance, way)) = ways.min_by(|a, b| a.0.total_cmp(&b.0)) {
+        *found = Inferred { distance: Some(distance), ..way };
     }
 }

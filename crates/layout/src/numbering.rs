@@ -33,7 +33,7 @@ pub(crate) struct Numbering {
 }
 
 /// Modules of a run by path: the parameters of each with a digest of what they hold.
-type Modules = BTreeMap<String, Vec<(Box<str>, u128)>>;
+pub(crate) type Modules = BTreeMap<String, Vec<(Box<str>, u128)>>;
 
 /// Modules of one rank, or of one of several chunks of the model that it holds.
 struct Unit {
@@ -135,7 +135,7 @@ pub(crate) fn under_global_numbers(ranks: &mut [Rank], other: &Rank) -> Numberin
 }
 
 /// Returns the modules of a run that were called, with digests of their own parameters.
-fn modules(rank: &Rank) -> Modules {
+pub(crate) fn modules(rank: &Rank) -> Modules {
     let mut found = Modules::new();
     let forward = |op: &&Op| op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward;
     for op in rank.ops.iter().filter(forward) {

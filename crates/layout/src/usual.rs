@@ -3,17 +3,20 @@
 use std::collections::HashMap;
 
 use super::cuts::{is_zigzag, other_way};
-use super::infer::Inferred;
+use super::infer::{Inferred, NEAR};
 use super::job::Job;
-use super::layout::{Among, Layout};
+use super::layout::{Among, Cell, Layout};
 use super::remark::Remark;
 
 /// Values of an order that are fewer than this part of the usual one differ from it.
 const RARE: usize = 4;
 
+/// Sizes of a value, the dimensions in which it is cut, and the shard of each piece.
+type Order = (Box<[usize]>, Vec<usize>, Vec<usize>);
+
 /// Returns for each piece of a sharded value the number of its shard.
 fn shards(layout: &Layout) -> Vec<usize> {
-    let mut starts: Vec<Vec<usize>> = layout.cells.iter().map(super::layout::Cell::start).collect();
+    let mut starts: Vec<Vec<usize>> = layout.cells.iter().map(Cell::start).collect();
     let cells = starts.clone();
     starts.sort();
     starts.dedup();
@@ -37,6 +40,7 @@ pub(crate) fn in_common_order(
         *counts.entry((found.layout.partition(), shards(&found.layout))).or_default() += 1;
         ways.entry(found.layout.partition()).or_default()[usize::from(is_zigzag(&found.layout))] += 1;
     }
+    as_usual(inferred, told);
     let mut remarks = HashMap::new();
     for (number, found) in inferred.iter_mut().enumerate().filter(|(_, found)| told(found)) {
         let (partition, order) = (found.layout.partition(), shards(&found.layout));
@@ -71,4 +75,43 @@ pub(crate) fn in_common_order(
         found.layout.cells = cells.into();
     }
     remarks
+}
+
+/// Gives shards that are none of the other run's the order that most values cut in the same dimensions have: ranks that should hold different ones
+/// may hold the same.
+fn as_usual(inferred: &mut [Inferred], told: impl Fn(&Inferred) -> bool) {
+    // By sizes: weights are cut over other ranks than activations.
+    let mut counts: HashMap<Order, usize> = HashMap::new();
+    for layout in inferred.iter().filter(|found| told(found)).map(|found| &found.layout) {
+        *counts.entry((layout.shape.clone(), cut(layout), shards(layout))).or_default() += 1;
+    }
+    let far = |found: &Inferred| {
+        let apart = found.distance.is_some_and(|distance| distance >= NEAR);
+        apart && !found.layout.is_whole() && found.layout.among == Among::Replicas
+    };
+    for found in inferred.iter_mut().filter(|found| far(found) && !told(found)) {
+        let (own, dimensions) = (shards(&found.layout), cut(&found.layout));
+        let fits = |order: &[usize]| order.len() == own.len() && order.iter().max() == own.iter().max();
+        let alike = counts.iter().filter(|((shape, of, order), _)| {
+            *shape == found.layout.shape && *of == dimensions && fits(order)
+        });
+        let most = alike.max_by_key(|((.., order), count)| (**count, std::cmp::Reverse(order.clone())));
+        let Some(((.., usual), _)) = most else { continue };
+        let cell = |shard: &usize| {
+            own.iter().position(|of| of == shard).map(|place| found.layout.cells[place].clone())
+        };
+        if let Some(cells) = usual.iter().map(cell).collect::<Option<Vec<_>>>() {
+            found.layout.cells = cells.into();
+        }
+    }
+}
+
+/// Returns the dimensions in which a value is cut.
+fn cut(layout: &Layout) -> Vec<usize> {
+    let size = |cell: &Cell, dimension: usize| -> usize {
+        cell.dimensions()[dimension].iter().map(ExactSizeIterator::len).sum()
+    };
+    let is_cut =
+        |&dimension: &usize| layout.cells.iter().any(|cell| size(cell, dimension) != layout.shape[dimension]);
+    (0..layout.shape.len()).filter(is_cut).collect()
 }

@@ -13,17 +13,19 @@ pub struct PartMatch {
     pub candidate: PartKey,
     /// Steps since this rank's previous compared step; `None` for the first.
     pub since: Option<u64>,
-    /// The ranks of one side that are compared together with one rank of the other; `None` if ranks pair one to one.
+    /// The ranks that are compared together; `None` if ranks pair one to one.
     pub many: Option<Many>,
 }
 
-/// All ranks of one side in one step.
+/// All ranks of one side in one step, or of both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Many {
     /// Of the baseline.
     Baseline(Vec<PartKey>),
     /// Of the candidate.
     Candidate(Vec<PartKey>),
+    /// Of both, which spread the model in different ways.
+    Both(Vec<PartKey>, Vec<PartKey>),
 }
 
 /// Pairing of the parts of two dumps.
@@ -43,7 +45,7 @@ pub struct Pairing {
 
 /// Pairs parts by step and rank. A process folder without a rank counts as rank 0. When each side holds exactly one
 /// part, they are paired whatever their numbers: the user chose them. When one side has one rank and the other several, the one is paired with
-/// all of them.
+/// all of them; when both have several and recorded different groups, all are paired with all.
 pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey) -> bool) -> Pairing {
     let mut pairing = Pairing::default();
     let (b, b_unclear) = index(baseline, &selected, "baseline", &mut pairing.ambiguous);
@@ -70,6 +72,14 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
         && c_unclear.is_empty()
     {
         of_unequal_worlds(b, c, one == 1, &mut pairing);
+        return pairing;
+    }
+    if [(baseline, &b), (candidate, &c)].iter().all(|(dump, parts)| is_whole_world(dump, parts))
+        && !groups(baseline).eq(groups(candidate))
+        && b_unclear.is_empty()
+        && c_unclear.is_empty()
+    {
+        of_different_layouts(b, c, &mut pairing);
         return pairing;
     }
     let mut before: BTreeMap<u32, u64> = BTreeMap::new();
@@ -128,6 +138,45 @@ fn of_unequal_worlds(
     }
     let lone = if baseline_is_one { &mut pairing.candidate_only } else { &mut pairing.baseline_only };
     lone.extend(ranks.into_values().flatten());
+}
+
+/// Returns the groups that a run recorded, each with its ranks.
+fn groups(dump: &Dump) -> impl Iterator<Item = (&String, &String)> {
+    dump.environment.iter().filter(|(name, _)| name.starts_with("groups."))
+}
+
+/// Returns true for the parts of all of several ranks that are spread over recorded groups.
+fn is_whole_world(dump: &Dump, parts: &BTreeMap<Place, PartKey>) -> bool {
+    let ranks = worlds(parts).len();
+    let world = dump.environment.get("world_size").and_then(|size| size.parse().ok());
+    ranks > 1 && world == Some(ranks) && groups(dump).next().is_some()
+}
+
+/// Pairs each step of two runs on many ranks, all of both.
+fn of_different_layouts(b: BTreeMap<Place, PartKey>, c: BTreeMap<Place, PartKey>, pairing: &mut Pairing) {
+    let steps = |parts: BTreeMap<Place, PartKey>| {
+        let mut steps: BTreeMap<u64, Vec<PartKey>> = BTreeMap::new();
+        for ((step, _), key) in parts {
+            steps.entry(step).or_default().push(key);
+        }
+        steps
+    };
+    let (b, mut c) = (steps(b), steps(c));
+    let mut before: Option<u64> = None;
+    for (step, baseline) in b {
+        let Some(candidate) = c.remove(&step) else {
+            pairing.baseline_only.extend(baseline);
+            continue;
+        };
+        let since = before.replace(step).map(|earlier| step - earlier);
+        pairing.matches.push(PartMatch {
+            baseline: baseline[0].clone(),
+            candidate: candidate[0].clone(),
+            since,
+            many: Some(Many::Both(baseline, candidate)),
+        });
+    }
+    pairing.candidate_only.extend(c.into_values().flatten());
 }
 
 /// Returns the parts by place, and the places that several parts represent.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use probe_dump::Slot;
+use probe_dump::{DType, Slot};
 use probe_judge::{Finding, PartJudgement, Role, Verdict};
 use probe_layout::Remark;
 use probe_pair::{OpPair, Paired, PartPair, value_key};
@@ -192,7 +192,21 @@ impl<'l> Readers<'l> {
         let remark = self.layouts.remark(op, slots);
         let apart = self.layouts.place(op, slots).is_some_and(|place| self.layouts.apart.contains(&place))
             || matches!(remark, Some(Remark::Partial(..) | Remark::Odd(_)));
-        apart && self.layouts.of_one_rank(pair, op, slots).is_some_and(|(_, key)| self.mends(key))
+        let Some((held, key)) = self.layouts.of_one_rank(pair, op, slots).filter(|_| apart) else {
+            return false;
+        };
+        if self.of.contains_key(&key) || !is_index(held) {
+            return self.mends(key);
+        }
+        // Nobody reads the places of extremes; they are right if the extremes are.
+        let beside: Vec<u64> = op
+            .slots
+            .iter()
+            .filter_map(|slots| self.layouts.of_one_rank(pair, op, slots))
+            .filter(|(other, _)| other.side.is_result() && !is_index(other))
+            .map(|(_, key)| key)
+            .collect();
+        !beside.is_empty() && beside.into_iter().all(|key| self.mends(key))
     }
 }
 
@@ -203,6 +217,11 @@ impl Layouts {
         let slot = if self.of_baseline { c? } else { b? };
         Some((slot, value_key(slot.value.tensor()?)?))
     }
+}
+
+fn is_index(slot: &Slot) -> bool {
+    let dtype = slot.value.tensor().and_then(|record| record.dtype.known());
+    slot.side.is_result() && dtype.is_some_and(DType::is_integer)
 }
 
 pub(super) const fn is_fault(verdict: Verdict) -> bool {

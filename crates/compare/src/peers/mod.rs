@@ -1,9 +1,11 @@
 //! Compares the ranks of one dump with each other: finds the rank that holds a different value while its peers agree, and the rank on which a NaN
 //! originated before collectives spread it.
 //!
-//! No second run is needed. Replication is inferred from the dump itself; see `classes`.
+//! No second run is needed. Replicas are looked for within the groups that the run recorded (`groups`); of a run without groups, replication is
+//! inferred from the values (`classes`).
 
 mod classes;
+mod groups;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,6 +13,7 @@ use std::path::{Path, PathBuf};
 use rayon::prelude::*;
 
 use classes::Classes;
+use groups::{Groups, ZERO};
 use probe_dump::{Number, NumberSet, Op, PartKey, Rank, Slot, SlotSide, TensorRecord};
 use probe_files::{Copies, map::FileAccess};
 use probe_pair::value_key;
@@ -22,7 +25,10 @@ const OPTIMIZER: &str = "Optimizer.";
 /// Functions that write infinity on purpose.
 const FILLS: [&str; 8] = ["masked_fill", "full", "fill", "where", "triu", "tril", "full_like", "new_full"];
 
-/// Fraction of the weights that must agree on all ranks for all weights to count as replicas.
+/// Functions that return memory that nobody has written.
+const UNWRITTEN: [&str; 4] = ["empty", "empty_like", "new_empty", "empty_strided"];
+
+/// Fraction of the values of a kind that must agree on all ranks for all of this kind to count as replicas.
 const REPLICATED: f64 = 0.9;
 
 /// Selection of the data to check.
@@ -127,6 +133,7 @@ pub fn peers(path: &Path, options: &PeerOptions) -> Result<Peers, ReadError> {
             format!("{} rank is selected, at least two are needed to compare ranks", found.ranks.len());
         return Err(ReadError::usage(path, message));
     }
+    let groups = Groups::of(&crate::layouts::groups(&dump));
     for (step, keys) in steps {
         let read: Vec<Result<RankFacts, String>> = keys
             .par_iter()
@@ -144,7 +151,7 @@ pub fn peers(path: &Path, options: &PeerOptions) -> Result<Peers, ReadError> {
                 Err(fault) => found.faults.push(fault),
             }
         }
-        found.steps.push(of_step(step, &ranks));
+        found.steps.push(of_step(step, &ranks, &groups));
     }
     Ok(found)
 }
@@ -152,8 +159,8 @@ pub fn peers(path: &Path, options: &PeerOptions) -> Result<Peers, ReadError> {
 /// Facts kept for a rank: little data, however many ops it has.
 struct RankFacts {
     rank: u32,
-    /// Values that may be replicated, by op and slot: position in execution order, key of the value, and true for weights.
-    values: Vec<(String, usize, u64, bool)>,
+    /// Values that may be replicated, by op and slot: position in execution order, key of the value, and kind.
+    values: Vec<(String, usize, u64, Kind)>,
     births: Vec<Birth>,
     received: Option<String>,
     faults: Vec<String>,
@@ -176,13 +183,16 @@ impl RankFacts {
             let step = name.starts_with(OPTIMIZER);
             for slot in &op.slots {
                 let Some(record) = slot.value.tensor() else { continue };
-                let weight = slot.side == SlotSide::Parameter;
-                let shared = weight
-                    || step
-                    || slot.side == SlotSide::Gradient
-                    || (collective && slot.side.is_result());
-                if let Some(key) = value_key(record).filter(|_| shared) {
-                    facts.values.push((format!("{name} {}", slot.path), order, key, weight));
+                let kind = match slot.side {
+                    SlotSide::Parameter => Kind::Weight,
+                    _ if step => Kind::Update,
+                    SlotSide::Gradient => Kind::Gradient,
+                    _ if collective && slot.side.is_result() => Kind::Exchanged,
+                    _ => continue,
+                };
+                let zero = record.statistics.norm() == Some(0.0);
+                if let Some(key) = value_key(record).map(|key| if zero { ZERO } else { key }) {
+                    facts.values.push((format!("{name} {}", slot.path), order, key, kind));
                 }
             }
             facts.look_for_birth(op, order, collectives, collective);
@@ -193,6 +203,9 @@ impl RankFacts {
 
     /// Records an op whose results are not finite although its inputs are.
     fn look_for_birth(&mut self, op: &Op, order: usize, collectives: usize, collective: bool) {
+        if UNWRITTEN.contains(&op.name.api()) {
+            return;
+        }
         let flaws = |result: bool| {
             let slots = op.slots.iter().filter(move |slot| slot.side.is_result() == result);
             slots.filter_map(|slot| Some((slot, flaw(slot.value.tensor()?)?)))
@@ -229,25 +242,19 @@ fn flaw(record: &TensorRecord) -> Option<bool> {
     if numbers.clone().any(f64::is_nan) { Some(true) } else { numbers.any(f64::is_infinite).then_some(false) }
 }
 
-fn of_step(step: u64, ranks: &[RankFacts]) -> StepPeers {
+fn of_step(step: u64, ranks: &[RankFacts], groups: &Groups) -> StepPeers {
     let mut found = StepPeers { step, ..StepPeers::default() };
     let mut values: BTreeMap<&str, Value> = BTreeMap::new();
     for facts in ranks {
-        for (name, order, key, weight) in &facts.values {
-            let value = values.entry(name).or_insert_with(|| Value {
-                order: *order,
-                weight: *weight,
-                keys: Vec::new(),
-            });
+        for (name, order, key, kind) in &facts.values {
+            let value =
+                values.entry(name).or_insert_with(|| Value { order: *order, kind: *kind, keys: Vec::new() });
             value.order = value.order.min(*order);
             value.keys.push((facts.rank, *key));
         }
     }
     values.retain(|_, value| value.keys.len() > 1);
-    let weights = values.values().filter(|value| value.weight);
-    let (all, same) =
-        weights.fold((0_u64, 0_u64), |(all, same), value| (all + 1, same + u64::from(value.is_one())));
-    let replicas = all > 0 && same as f64 >= REPLICATED * all as f64;
+    let kept = kept(&values, groups);
     let mut odd: BTreeMap<(u32, Option<u32>), OddRank> = BTreeMap::new();
     let mut tell = |rank: u32, or: Option<u32>, name: &str, order: usize| {
         let entry = odd.entry((rank, or)).or_insert_with(|| OddRank {
@@ -265,15 +272,20 @@ fn of_step(step: u64, ranks: &[RankFacts]) -> StepPeers {
     for (name, value) in &values {
         let distinct: BTreeSet<u64> = value.keys.iter().map(|(_, key)| *key).collect();
         found.replicated += u64::from(distinct.len() < value.keys.len());
-        match classes::judge(&value.keys) {
+        let judged = if groups.is_empty() {
+            match classes::judge(&value.keys) {
+                // If nearly all weights are the same on two ranks, one that differs is a fault of either rank.
+                Classes::Even if value.kind == Kind::Weight && kept.contains(&(Kind::Weight, 0)) => {
+                    value.pair()
+                }
+                judged => judged,
+            }
+        } else {
+            groups.judge(&value.keys, |place| kept.contains(&(value.kind, place)))
+        };
+        match judged {
             Classes::Odd(ranks) => ranks.into_iter().for_each(|rank| tell(rank, None, name, value.order)),
             Classes::Pair(a, b) => tell(a, Some(b), name, value.order),
-            // If nearly all weights are the same on two ranks, one that differs is a fault of either rank.
-            Classes::Even if replicas && value.weight && distinct.len() == 2 => {
-                if let [(a, _), (b, _)] = value.keys[..] {
-                    tell(a.min(b), Some(a.max(b)), name, value.order);
-                }
-            }
             Classes::Even => {}
         }
     }
@@ -287,17 +299,52 @@ fn of_step(step: u64, ranks: &[RankFacts]) -> StepPeers {
     found
 }
 
+/// Returns kinds of values of which nearly all are replicas, each with the place of the partition over which they are; without groups, over all
+/// ranks and under the place 0.
+fn kept(values: &BTreeMap<&str, Value>, groups: &Groups) -> BTreeSet<(Kind, usize)> {
+    let mut counts: BTreeMap<(Kind, usize), (u64, u64)> = BTreeMap::new();
+    for value in values.values() {
+        let replicated = if groups.is_empty() {
+            vec![Some(value.keys.windows(2).all(|pair| pair[0].1 == pair[1].1))]
+        } else {
+            groups.replicated(&value.keys)
+        };
+        for (place, same) in
+            replicated.into_iter().enumerate().filter_map(|(place, same)| Some((place, same?)))
+        {
+            let count = counts.entry((value.kind, place)).or_default();
+            *count = (count.0 + 1, count.1 + u64::from(same));
+        }
+    }
+    counts.retain(|_, (all, same)| *same as f64 >= REPLICATED * *all as f64);
+    counts.into_keys().collect()
+}
+
+/// Where a value that may be replicated stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Weight,
+    Gradient,
+    /// What an optimizer reads and writes.
+    Update,
+    /// The result of a collective.
+    Exchanged,
+}
+
 /// One value on the ranks that have it.
 struct Value {
     order: usize,
-    weight: bool,
+    kind: Kind,
     keys: Vec<(u32, u64)>,
 }
 
 impl Value {
-    /// Returns true if all ranks hold the same value.
-    fn is_one(&self) -> bool {
-        self.keys.windows(2).all(|pair| pair[0].1 == pair[1].1)
+    /// Returns the two ranks that hold different values, if there are no others.
+    fn pair(&self) -> Classes {
+        match self.keys[..] {
+            [(a, x), (b, y)] if x != y => Classes::Pair(a.min(b), a.max(b)),
+            _ => Classes::Even,
+        }
     }
 }
 
@@ -405,7 +452,7 @@ mod tests {
                 )
             })
             .collect();
-        of_step(3, &facts)
+        of_step(3, &facts, &Groups::default())
     }
 
     #[test]

@@ -10,8 +10,12 @@
 //! | `non_intrusive__{path}.output` or `.output.{i}` | a result of the module |
 //! | `input_ids`, `positions`, `seq_lens`, `cu_seqlens_q`, ... | an argument of the model |
 //! | any other | a saved variable |
+//!
+//! `meta.dims` says which dimensions are spread over which axes, `meta.sglang_parallel_info` and `meta.megatron_parallel_info` where a rank stands along
+//! these. The axes become the groups of the dump.
 
 mod names;
+mod spread;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -58,6 +62,7 @@ pub(super) fn open(folder: &Path, access: FileAccess) -> Result<Dump, ReadError>
     for files in ranks.values_mut() {
         files.sort_by_key(|file| (file.step, file.index));
     }
+    let environment = spread::groups(folder, &ranks, access);
     let reader = Reader { folder: folder.into(), access, ranks };
     Ok(Dump {
         path: folder.into(),
@@ -65,7 +70,7 @@ pub(super) fn open(folder: &Path, access: FileAccess) -> Result<Dump, ReadError>
         parts,
         reader: Box::new(reader),
         faults: Vec::new(),
-        environment: BTreeMap::new(),
+        environment,
     })
 }
 
@@ -125,7 +130,8 @@ struct Calls {
 
 impl Calls {
     fn add(&mut self, file: &FileName, entries: &[Entry]) {
-        let values = entries.iter().filter_map(|entry| value(file, entry));
+        let dims = spread::dims(entries);
+        let values = entries.iter().filter_map(|entry| value(file, entry, dims.as_deref()));
         match &file.role {
             Role::Input { path, argument } => {
                 let side = |rest: &str| Slot::new(format!("{argument}{rest}"), SlotSide::Input, Value::None);
@@ -172,13 +178,15 @@ impl Calls {
 }
 
 /// Returns what an entry of a file holds: the rest of its path, and the value with its key. `meta` is none.
-fn value(file: &FileName, entry: &Entry) -> Option<(String, Value)> {
+fn value(file: &FileName, entry: &Entry, dims: Option<&str>) -> Option<(String, Value)> {
     let rest = entry.name.strip_prefix("value").filter(|rest| rest.is_empty() || rest.starts_with('.'));
     // Older files hold the bare value.
     let rest = if entry.name.is_empty() { Some("") } else { rest }?;
     let mut value = entry.value.clone();
     if let Value::Tensor(record) = &mut value {
-        Arc::make_mut(record).data = Some((&*format!("{}/{}", file.file, entry.name)).into());
+        let record = Arc::make_mut(record);
+        record.data = Some((&*format!("{}/{}", file.file, entry.name)).into());
+        record.placement = dims.filter(|_| rest.is_empty()).map(|dims| format!("dims {dims}").into());
     }
     Some((rest.to_owned(), value))
 }

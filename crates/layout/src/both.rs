@@ -1,0 +1,268 @@
+//! Two runs on many ranks each: one of them is made a run on one rank, of which the other's ranks are parts.
+//!
+//! Sizes tell the cuts. Where the local sizes of both runs differ, the global one is a multiple of either by as many as there are different shards.
+//! Where they are equal, ranks that differ hold terms of a sum or shards of one size, and the one counts of which the other run's ranks make most.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use rayon::prelude::*;
+
+use probe_dump::{Op, Rank, TensorRecord, TensorStore, Value};
+
+use super::calls::{under_common_names, under_others_names};
+use super::cuts::{Cut, tiles};
+use super::fold::{tensor, value, values, without_reductions};
+use super::infer::{self, Held, Inferred, NEAR, NEARER, classes, sizes};
+use super::job::{Gathered, Job};
+use super::layout::{Among, Layout};
+use super::merge::merged;
+use super::numbering::{modules, under_global_numbers};
+use super::store::FoldedStore;
+
+/// Most dimensions along which equal shards are put together.
+const MOST_DIMENSIONS: usize = 4;
+
+/// Returns true if ranks hold parts of the model, of which those of another run hold more.
+///
+/// # Panics
+/// Without ranks.
+pub fn holds_less(ranks: &[Rank], others: &[Rank]) -> bool {
+    modules(&ranks[0]).len() < modules(&others[0]).len()
+}
+
+/// Makes the ranks of one step, which hold the whole model, one rank, whose values are global, by what the `others` hold; these are brought under
+/// common names of modules and calls.
+///
+/// # Errors
+/// Ranks of both runs hold parts of the model.
+///
+/// # Panics
+/// Without ranks.
+pub fn joined(mut ranks: Vec<Rank>, others: &mut [Rank]) -> Result<Rank, String> {
+    let held = modules(&ranks[0]).len();
+    let split = others.iter().any(|rank| modules(rank).len() < held);
+    if ranks.iter().any(|rank| modules(rank).len() != held) || holds_less(&ranks, others) {
+        return Err(
+            "ranks of both runs hold parts of the model; compare each with a run on one rank".to_owned()
+        );
+    }
+    if split {
+        under_global_numbers(others, &ranks[0]);
+    }
+    under_common_names(&mut ranks);
+    under_others_names(others, &ranks[0], split);
+    without_reductions(&mut ranks, &others[0]);
+    let mut ops = merged(&ranks);
+    ops.retain(|op| !op.name.is_collective());
+    without_splits(&mut ops, others, ranks.len());
+    let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
+    let gathered = Gathered::of(&mut ops, &ranks, &HashMap::new());
+    let found = layouts(&gathered, &ops, &stores, others);
+    let unknown: Vec<bool> = found.iter().map(Option::is_none).collect();
+    let first = |job: &Job| whole(&job.pieces[0].1, vec![0], Among::Replicas);
+    let found = found.into_iter().zip(&gathered.jobs);
+    let inferred: Vec<Inferred> = found.map(|(found, job)| found.unwrap_or_else(|| first(job))).collect();
+    let (store, records) = values(&gathered, &inferred, &stores);
+    for (&(place, slot), &job) in &gathered.places {
+        let known = Value::Tensor(Arc::clone(&records[job]));
+        ops[place].slots[slot].value = if unknown[job] { Value::Unsupported } else { known };
+    }
+    let mut first = ranks.into_iter().next().expect("a step has ranks");
+    (first.ops, first.store) = (ops, Arc::new(store));
+    Ok(first)
+}
+
+/// Takes out calls that split a value into as many parts as there are ranks, which both runs make differently.
+fn without_splits(ops: &mut Vec<Op>, others: &mut [Rank], ranks: usize) {
+    let parts = |op: &Op| op.slots.iter().filter(|slot| slot.side.is_result()).count();
+    let count = others.len();
+    let theirs: HashMap<&str, usize> = others[0].ops.iter().map(|op| (op.name.as_str(), parts(op))).collect();
+    let differs = |op: &&Op| {
+        let own = parts(op);
+        let their = theirs.get(op.name.as_str()).copied().unwrap_or(own);
+        own != their && own > 0 && their > 0 && ranks.is_multiple_of(own) && count.is_multiple_of(their)
+    };
+    let split: HashSet<String> = ops.iter().filter(differs).map(|op| op.name.as_str().to_owned()).collect();
+    ops.retain(|op| !split.contains(op.name.as_str()));
+    for rank in others {
+        rank.ops.retain(|op| !split.contains(op.name.as_str()));
+    }
+}
+
+/// Returns the layouts of all values; `None` for what no layout of both runs explains: each rank has it for itself.
+fn layouts(
+    gathered: &Gathered,
+    ops: &[Op],
+    stores: &[Arc<dyn TensorStore>],
+    others: &[Rank],
+) -> Vec<Option<Inferred>> {
+    let by_name: Vec<HashMap<&str, &Op>> =
+        others.iter().map(|rank| rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()).collect();
+    let mut theirs: Vec<Vec<(usize, Arc<TensorRecord>)>> = vec![Vec::new(); gathered.jobs.len()];
+    for (&(place, slot), &job) in &gathered.places {
+        if theirs[job].is_empty() {
+            let (name, path) = (ops[place].name.as_str(), &ops[place].slots[slot].path);
+            let of = |(rank, ops): (usize, &HashMap<&str, &Op>)| Some((rank, tensor(ops.get(name)?, path)?));
+            theirs[job] = by_name.iter().enumerate().filter_map(of).collect();
+        }
+    }
+    let sides: Vec<Sides<'_>> = gathered
+        .jobs
+        .iter()
+        .zip(&theirs)
+        .map(|(job, theirs)| Sides {
+            job,
+            stores,
+            own: job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect(),
+            theirs: theirs.iter().map(|(rank, record)| (&**record, &*others[*rank].store)).collect(),
+        })
+        .collect();
+    // Shards of zeros or ones are equal on all ranks: they are cut as others are.
+    let mut counts: HashMap<(usize, usize), usize> = HashMap::new();
+    for found in sides.iter().filter_map(|side| side.counts().filter(|_| side.is_cut())) {
+        *counts.entry(found).or_default() += 1;
+    }
+    let usual =
+        counts.into_iter().max_by_key(|((own, theirs), count)| (*count, *own, *theirs)).map(|(of, _)| of);
+    sides.par_iter().map(|side| side.explained(usual)).collect()
+}
+
+/// The pieces of a value in both runs.
+struct Sides<'a> {
+    job: &'a Job,
+    stores: &'a [Arc<dyn TensorStore>],
+    own: Vec<Held<'a>>,
+    theirs: Vec<Held<'a>>,
+}
+
+impl Sides<'_> {
+    /// Returns true if the local sizes differ.
+    fn is_cut(&self) -> bool {
+        let [own, theirs] =
+            [&self.own, &self.theirs].map(|pieces| pieces.first().map(|(record, _)| sizes(record)));
+        matches!((own, theirs), (Some(own), Some(theirs)) if own != theirs && own.len() == theirs.len())
+    }
+
+    /// Returns the numbers of different pieces in both runs; `None` if one lacks the value, or if its pieces have several sizes.
+    fn counts(&self) -> Option<(usize, usize)> {
+        let of = |pieces: &[Held<'_>]| {
+            let first = sizes(pieces.first()?.0);
+            pieces.iter().all(|(record, _)| sizes(record) == first).then(|| classes(pieces).len())
+        };
+        Some((of(&self.own)?, of(&self.theirs)?))
+    }
+
+    fn explained(&self, usual: Option<(usize, usize)>) -> Option<Inferred> {
+        let alone = || Some(self.whole(vec![0], Among::Replicas));
+        let Some(counts) = self.counts() else { return alone() };
+        if self.is_cut() {
+            let constant = |(record, _): &Held<'_>| record.statistics.min() == record.statistics.max();
+            let equal = || self.cut(usual.filter(|_| self.own.iter().all(constant))?);
+            return self.cut(counts).or_else(equal);
+        }
+        if counts.0 == 1 { alone() } else { self.by_trial() }
+    }
+
+    /// Explains pieces of which all have the size of the whole.
+    fn whole(&self, picks: Vec<usize>, among: Among) -> Inferred {
+        whole(self.own[0].0, picks, among)
+    }
+
+    /// Explains pieces as shards: `own` different ones, of which as many times the local size is `theirs` times the other run's.
+    fn cut(&self, (own, theirs): (usize, usize)) -> Option<Inferred> {
+        let [local, other] = [self.own[0].0, self.theirs[0].0].map(sizes);
+        let splits: Vec<usize> =
+            (0..local.len()).filter(|&dimension| local[dimension] != other[dimension]).collect();
+        let shape = multiples(&local, &other, &splits, (own, theirs))?;
+        let splits: Vec<usize> =
+            splits.into_iter().filter(|&dimension| shape[dimension] != local[dimension]).collect();
+        self.sharded(&shape, &splits)
+    }
+
+    /// Explains pieces as contiguous shards of a value of this shape, in the order of the ranks.
+    fn sharded(&self, shape: &[usize], splits: &[usize]) -> Option<Inferred> {
+        let Some(&dimension) = splits.first() else { return Some(self.whole(vec![0], Among::Replicas)) };
+        let cells = tiles(shape, &sizes(self.own[0].0), splits, Cut { dimension, blocks: 1, zigzag: false })?;
+        let classes = classes(&self.own);
+        let count = self.own.len();
+        if !count.is_multiple_of(cells.len()) {
+            return None;
+        }
+        let place = |piece: usize| {
+            if classes.len() == cells.len() {
+                classes.iter().position(|class| class.contains(&piece))
+            } else {
+                Some(piece / (count / cells.len()))
+            }
+        };
+        let held = (0..count).map(|piece| cells.get(place(piece)?).cloned()).collect::<Option<_>>()?;
+        let layout = Layout { shape: shape.into(), cells: held, among: Among::Replicas };
+        let picks = (0..count).collect();
+        Some(Inferred { layout, picks, odd: Vec::new(), distance: None, by_content: false, of_term: false })
+    }
+
+    /// Explains pieces of equal sizes that differ: the other run's must be parts, terms or replicas of what they make.
+    fn by_trial(&self) -> Option<Inferred> {
+        let firsts: Vec<usize> = classes(&self.own).iter().map(|class| class[0]).collect();
+        let count = u32::try_from(firsts.len()).unwrap_or(1);
+        let local = sizes(self.own[0].0);
+        let put_together = (0..local.len().min(MOST_DIMENSIONS)).filter_map(|dimension| {
+            let mut shape = local.clone();
+            shape[dimension] = shape[dimension].checked_mul(firsts.len())?;
+            self.sharded(&shape, &[dimension])
+        });
+        let mut ways = vec![self.whole(vec![0], Among::Replicas)];
+        ways.extend([1, count].map(|share| self.whole(firsts.clone(), Among::Sum(share))));
+        ways.extend(put_together);
+        let mut best: Option<(f64, Inferred)> = None;
+        for way in ways {
+            let distance = self.distance(&way);
+            // Of explanations that are as good, the first counts.
+            if best.as_ref().is_none_or(|(least, _)| distance < NEARER * least && *least > NEAR * NEAR) {
+                best = Some((distance, way));
+            }
+        }
+        best.filter(|(distance, _)| *distance < NEAR).map(|(_, way)| way)
+    }
+
+    /// Returns the distance at which the other run's pieces make the value that an explanation makes of these.
+    fn distance(&self, way: &Inferred) -> f64 {
+        let (record, made) = value(0, self.job, way, self.stores);
+        let made = record.data.as_deref().map(Box::from).zip(made);
+        let store = FoldedStore { ranks: self.stores.to_vec(), made: made.into_iter().collect() };
+        let whole: Held<'_> = (&record, &store);
+        let found = infer::infer(&self.theirs, Some(whole));
+        infer::measured(&self.theirs, whole, &found)
+    }
+}
+
+/// Returns the layout of pieces that have the size of the whole.
+fn whole(record: &TensorRecord, picks: Vec<usize>, among: Among) -> Inferred {
+    let layout = Layout::same(&sizes(record), picks.len(), among);
+    Inferred { layout, picks, odd: Vec::new(), distance: None, by_content: false, of_term: false }
+}
+
+/// Returns the global sizes: `own` times the local size in the dimensions `splits` together, and `theirs` times the other run's.
+fn multiples(
+    local: &[usize],
+    other: &[usize],
+    splits: &[usize],
+    (own, theirs): (usize, usize),
+) -> Option<Vec<usize>> {
+    let Some((&dimension, rest)) = splits.split_first() else {
+        return (own == 1 && theirs == 1).then(|| local.to_vec());
+    };
+    let factors = (1..=own).filter(|factor| own.is_multiple_of(*factor));
+    factors.into_iter().find_map(|factor| {
+        let size = local[dimension].checked_mul(factor)?;
+        let of_theirs =
+            size.checked_div(other[dimension]).filter(|times| times * other[dimension] == size)?;
+        if of_theirs == 0 || !theirs.is_multiple_of(of_theirs) {
+            return None;
+        }
+        let mut shape = multiples(local, other, rest, (own / factor, theirs / of_theirs))?;
+        shape[dimension] = size;
+        Some(shape)
+    })
+}
