@@ -183,6 +183,29 @@ def test_a_lower_precision_is_named(compute: Any, words: str | None) -> None:
     assert found is None if words is None else words in (found or ""), found
 
 
+def off(api: str, inputs: list[torch.Tensor], result: torch.Tensor) -> float:
+    call = Call(f"{api}.0.forward", inputs, {}, {"0": result})
+    (error,) = errors.errors(call.results, errors.reference(call))
+    return error.peak
+
+
+def test_at_a_pole_any_value_is_right() -> None:
+    inputs = torch.tensor([-1.0, -2.0, 0.0, 0.5, 3.0])
+    result = torch.digamma(inputs)
+    result[:2] = torch.tensor([-1.3e7, torch.inf])
+    assert off("Torch.digamma", [inputs], result) < 1e-6
+    # An exact zero is no number beside the pole, and the other elements are judged.
+    assert off("Torch.digamma", [inputs], result.where(inputs != 0, 7.0)) == torch.inf
+    assert off("Torch.digamma", [inputs], result.where(inputs != 3, 1.0)) > 0.01
+    assert off("Torch.digamma", [inputs], result.where(inputs != 3, torch.inf)) == torch.inf
+
+
+def test_rounding_decides_what_is_beyond_the_largest_number() -> None:
+    inputs = [torch.tensor([256.0, 2.0], dtype=torch.float16), torch.tensor([255.875, 3.0], dtype=torch.float16)]
+    assert off("Torch.mul", inputs, torch.tensor([torch.inf, 6.0], dtype=torch.float16)) < 1e-3
+    assert off("Torch.mul", inputs, torch.tensor([65504.0, torch.inf], dtype=torch.float16)) == torch.inf
+
+
 def test_a_call_shrinks_while_it_fails() -> None:
     call = product(functional.linear)
 
