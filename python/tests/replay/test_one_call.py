@@ -183,6 +183,12 @@ def test_a_lower_precision_is_named(compute: Any, words: str | None) -> None:
     assert found is None if words is None else words in (found or ""), found
 
 
+@pytest.mark.parametrize(("before", "now", "stays"), [(10.0, 6.0, False), (10.0, 9.5, True), (1e4, 2e3, True), (1e4, 20.0, False), (torch.inf, torch.inf, True), (torch.inf, 1e9, False)])
+def test_a_call_stays_beyond_the_limit_while_it_shrinks(before: float, now: float, stays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "_ratio", lambda call, device, allowed: now if device == "npu:0" else 1.0)
+    assert script._still_fails(Call("Torch.exp.0.forward", [torch.ones(2)], {}, {}), "npu:0", {}, before) is stays
+
+
 def off(api: str, inputs: list[torch.Tensor], result: torch.Tensor) -> float:
     call = Call(f"{api}.0.forward", inputs, {}, {"0": result})
     (error,) = errors.errors(call.results, errors.reference(call))
