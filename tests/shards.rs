@@ -57,6 +57,7 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     for (name, least) in [("result.xlsx", 20_000), ("result.html", 100_000)] {
         assert!(fs::metadata(format!("{run}/{name}")).unwrap().len() > least, "{name}");
     }
+    replays_of_a_run_are_shown(&run);
 
     for args in [
         &["compare", "--plan", &plan, "--shard", "3/2"][..],
@@ -79,6 +80,28 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     let schema: Value = serde_json::from_str(include_str!("../schemas/peers.schema.json")).unwrap();
     jsonschema::validate(&schema, &found).unwrap();
     assert_eq!((&found["ranks"], &found["steps"][0]["step"]), (&serde_json::json!([0, 1]), &0.into()));
+}
+
+/// Checks that both `probe report` and another merge keep what `probe replay` found, and show it.
+fn replays_of_a_run_are_shown(run: &str) {
+    let page = || fs::metadata(format!("{run}/result.html")).unwrap().len();
+    let before = page();
+    let answer = "far from float64 ".repeat(1000);
+    let replay = serde_json::json!({
+        "step": 0, "rank": 1, "op": "x", "guilty": null, "answer": answer, "equal_to": null, "results": []
+    });
+    let replays = serde_json::json!({ "schema_version": 1, "replays": [replay] });
+    fs::write(format!("{run}/replays.json"), replays.to_string()).unwrap();
+    let (code, said, _) = probe(&["report", run]);
+    assert_eq!(code, 0);
+    assert_eq!(said, format!("written    {run}/result.xlsx\nwritten    {run}/result.html\n"));
+    // The page is compressed.
+    assert!(page() > before + 200, "{} after {before}", page());
+    let shown = page();
+    assert_eq!(probe(&["merge", "-q", run]).0, 1);
+    assert_eq!(page(), shown);
+    let (code, _, said) = probe(&["report", run, "-o", "x.html"]);
+    assert_eq!((code, said.contains("leave -o out")), (2, true), "{said}");
 }
 
 #[test]

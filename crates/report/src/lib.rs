@@ -40,6 +40,7 @@ pub mod xlsx;
 #[cfg(test)]
 mod tests;
 
+pub use replays::remove as remove_replays;
 pub use set::{Extent, Format, ReportSet, UnknownFormat};
 pub use stored::{StoredError, StoredFile, StoredRun};
 pub use suspects::Suspects;

@@ -19,11 +19,11 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
-use super::ReportWriter;
 use super::columns::{Kind, SlotColumn};
 use super::gallery::Gallery;
 use super::model::{Report, SCHEMA_VERSION, Tool};
 use super::rows::{Cell, op_rows};
+use super::{Extent, ReportWriter};
 use probe_compare::PartReport;
 use probe_files::{Draft, ReportError};
 use probe_judge::Summary;
@@ -42,11 +42,14 @@ pub struct ParquetReport {
     schema: Arc<Schema>,
     columns: Vec<(SlotColumn, Builder)>,
     gallery: Gallery,
+    extent: Extent,
 }
 
 /// Keys of the file's metadata: the text of `report.json`, and the portraits of values at fault as JSON.
 pub(super) const REPORT: &str = "report";
 pub(super) const PORTRAITS: &str = "portraits";
+/// Key that is there if the workbook of the comparison holds everything, however large.
+pub(super) const FULL: &str = "full";
 
 impl std::fmt::Debug for ParquetReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -94,7 +97,13 @@ impl ParquetReport {
         let file = draft.file().try_clone().map_err(|error| draft.refused(error))?;
         let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties))
             .map_err(|error| ReportError::format(path, error))?;
-        Ok(Self { draft, writer, schema, columns, gallery: Gallery::default() })
+        Ok(Self { draft, writer, schema, columns, gallery: Gallery::default(), extent: Extent::default() })
+    }
+
+    /// Keeps how much of a large comparison the reports for people hold, for those that are made from the file.
+    pub(super) fn beside(mut self, extent: Extent) -> Self {
+        self.extent = extent;
+        self
     }
 
     fn flush(&mut self) -> Result<(), ReportError> {
@@ -130,6 +139,9 @@ impl ReportWriter for ParquetReport {
             (REPORT, serde_json::to_string(&Report::from(summary))),
             (PORTRAITS, serde_json::to_string(&self.gallery.wire())),
         ];
+        if self.extent == Extent::Full {
+            self.writer.append_key_value_metadata(KeyValue::new(FULL.to_owned(), None));
+        }
         for (key, text) in texts {
             let text = text.map_err(|error| ReportError::format(self.draft.target(), error))?;
             self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), text));

@@ -320,6 +320,7 @@ impl Plan {
 
     fn write(&self, folder: &Path) -> Result<(), PlanError> {
         fs::create_dir_all(folder).map_err(|source| PlanError::Io { path: folder.into(), source })?;
+        probe_report::remove_replays(folder).map_err(CompareError::from)?;
         let mut draft = Draft::create(&folder.join(PLAN)).map_err(CompareError::from)?;
         let mut bytes = serde_json::to_vec(self).map_err(|error| self.unwritable(&error))?;
         bytes.push(b'\n');

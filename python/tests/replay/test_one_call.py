@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +67,14 @@ def test_the_page_of_a_report_shows_the_answer(tmp_path: Path, capsys: pytest.Ca
     gelu = [*PAIR, "--op", "Functional.gelu.1.forward", "--times", "1"]
     for arguments in (gelu, [*gelu, "--report", "probe-report"], [*PAIR, "--op", "Functional.gelu.0.forward"]):
         command.main("replay", arguments)
-        assert capsys.readouterr().out.endswith("shown in: probe-report/result.html\n")
+        assert capsys.readouterr().out.endswith("shown in: probe-report/result.html and probe-report/result.xlsx\n")
     kept = json.loads(Path("probe-report/replays.json").read_text())["replays"]
     assert [(each["op"], each["guilty"]) for each in kept] == [("Functional.gelu.1.forward", "candidate"), ("Functional.gelu.0.forward", None)]
     assert [row["of"] for row in kept[0]["results"][0]["rows"]] == ["baseline, recorded", "candidate, recorded", "replayed here, cpu"]
     assert page.read_bytes() != before
+    with zipfile.ZipFile("probe-report/result.xlsx") as book:
+        assert 'name="replays"' in book.read("xl/workbook.xml").decode()
+        assert "baseline: the candidate's kernel" in html.unescape(book.read("xl/worksheets/sheet2.xml").decode())
     # Another comparison lies there: only who asks for it is told.
     other = [PAIR[2], "--against", PAIR[0], "--op", "Functional.gelu.1.forward"]
     command.main("replay", other)
