@@ -48,6 +48,15 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     assert_eq!(code, 0);
     let (code, said, _) = probe(&["compare", "--plan", &plan, "--shard", "2/2"]);
     assert_eq!((code, said.contains("was already done")), (0, true), "{said}");
+    let part = walk_to_part(&run);
+    let sound = fs::read(&part).unwrap();
+    let mut changed = sound.clone();
+    let digit = changed.iter().rposition(|byte| *byte == b':').unwrap() - 40;
+    changed[digit] ^= 1;
+    fs::write(&part, changed).unwrap();
+    let (code, said, _) = probe(&["merge", &run]);
+    assert_eq!((code, said.contains(" --shard ")), (3, true), "a changed shard is to be run again: {said}");
+    fs::write(&part, sound).unwrap();
     let (code, ..) = probe(&["merge", "-q", &run]);
     assert_eq!(code, single);
     assert_eq!(report(&run), report(&path("single")));
@@ -80,6 +89,12 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     let schema: Value = serde_json::from_str(include_str!("../schemas/peers.schema.json")).unwrap();
     jsonschema::validate(&schema, &found).unwrap();
     assert_eq!((&found["ranks"], &found["steps"][0]["step"]), (&serde_json::json!([0, 1]), &0.into()));
+}
+
+/// Returns the file of the first shard of a run.
+fn walk_to_part(run: &str) -> std::path::PathBuf {
+    let plan = fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
+    plan.unwrap().join("2/1/part.json")
 }
 
 /// Checks that both `probe report` and another merge keep what `probe replay` found, and show it.

@@ -20,7 +20,7 @@ use super::model::SCHEMA_VERSION;
 use super::parquet::{FULL, REPORT, data_type};
 use super::replays::{self, Replay};
 use super::rows::Cell;
-use probe_files::{ReportError, guarded};
+use probe_files::{ReportError, guarded, seal};
 
 /// Rows read per batch.
 const BATCH: usize = 8192;
@@ -64,6 +64,9 @@ impl StoredFile {
     pub fn open(path: &Path) -> Result<Self, StoredError> {
         let unreadable = |reason: String| StoredError::Unreadable { path: path.into(), reason };
         let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+        let length = file.metadata().map_err(|error| unreadable(error.to_string()))?.len();
+        seal::check(path, &file, length)
+            .map_err(|_| unreadable("has changed since it was written; copy it or compare again".into()))?;
         let read = || ArrowReaderMetadata::load(&file, <_>::default()).map_err(|error| error.to_string());
         let metadata = guarded(read).unwrap_or_else(|| Err("it is damaged".into()));
         let opened = metadata
