@@ -22,7 +22,7 @@ from typing import Any
 
 TESTDATA = Path(__file__).resolve().parents[2] / "testdata"
 #: Answers, in the order of the table.
-ANSWERS = ("refused", "incomplete", "another answer", "agree, within tolerance", "the same answer", "silent", "panic")
+ANSWERS = ("refused", "incomplete", "another answer", "agree, and a note", "agree, within tolerance", "the same answer", "silent", "panic")
 #: Verdicts of values that were not compared.
 IDLE = ("missing", "unknown", "unreadable")
 
@@ -75,10 +75,9 @@ def kinds(run: Run, place: Path) -> Iterator[Kind]:
     sound = place / "sound"
     sound.mkdir()
     statistics = TESTDATA / "faults" / "gpt_rank1_linear_L1_statistics" / "baseline"
-    for name, source in (("data", TESTDATA / "faults/conv_bf16_round_L1_tensor/baseline"), ("statistics", statistics)):
+    for name, source in (("data", TESTDATA / "faults/conv_bf16_round_L1_tensor/baseline"), ("statistics", statistics), ("sketches", TESTDATA / "gpu/mlp/good")):
         run("convert", source, "-o", sound / name)
         yield dump(f"dump of probe, {name}", sound / name, place)
-    yield dump("dump of probe, sketches", TESTDATA / "gpu/mlp/good", place)
     yield dump("dump of probe, before seals", TESTDATA / "native/version3", place)
     yield dump("dump of msprobe, data", TESTDATA / "faults/conv_bf16_round_L1_tensor/baseline", place)
     yield dump("dump of msprobe, statistics", statistics, place)
@@ -141,6 +140,8 @@ def answer(kind: Kind, sound: Any, done: subprocess.CompletedProcess[str]) -> st
     if not kind.compares or done.returncode:
         return "another answer"
     now, before = (each[1]["counts"] for each in (found, sound))
+    if found[1]["notes"] != sound[1]["notes"]:
+        return "agree, and a note"
     if any(now["verdicts"][word] != before["verdicts"][word] for word in IDLE) or any(now[name] != before[name] for name in ("ops_paired", "slots", "parts")):
         return "silent"
     return "agree, within tolerance" if now["verdicts"] != before["verdicts"] else "the same answer"

@@ -87,7 +87,9 @@ class Programs:
         base, marked = self.recorded(model, f"{model}_base"), self.recorded(model, "marked", faults=[fault])
         found = expected.answer(base, marked, [0], fault, self.level)
         shutil.rmtree(marked)
-        return [name for _, name in found.names] if found.how == "origin" else []
+        names = [name for _, name in found.names]
+        # A backward op that comes first read what the making of data left behind.
+        return names if found.how == "origin" and "backward" not in names[0] else []
 
     def named(self, model: str, faults: list[dict[str, Any]]) -> tuple[list[str], int, str]:
         """The ops that `probe narrow --inject` names, the number of runs, and its last line."""
