@@ -11,6 +11,7 @@ use super::print::PrintFormat;
 use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::cli::commands::CommandReport;
+use crate::files::Draft;
 use crate::report::{Format, html, xlsx};
 use crate::shard::{PLAN, merge_staged};
 use crate::store::Stores;
@@ -85,7 +86,7 @@ fn remade(result: &Path, output: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> 
     if output.is_none() && workbook.is_file() {
         drafts.push(xlsx::from_parquet(result, &workbook)?);
     }
-    Ok(drafts.into_iter().map(|draft| draft.place()).collect::<Result<_, _>>()?)
+    Ok(drafts.into_iter().map(Draft::place).collect::<Result<_, _>>()?)
 }
 
 /// Returns the reports to make again of a merged run; `None` if the folder is none.
