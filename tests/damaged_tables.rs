@@ -120,6 +120,16 @@ fn journals_are_read_or_refused() {
     assert!(error.contains("incomplete, 3 ops"), "{error}");
 }
 
+/// Gives the words of a seal others, as in a file of an earlier version.
+fn remove_seal(table: &Path) {
+    let mut bytes = fs::read(table).unwrap();
+    for word in [&b"probe_seal"[..], b"xxh3_128:"] {
+        let place = bytes.windows(word.len()).rposition(|window| window == word).unwrap();
+        bytes[place] = b'_';
+    }
+    fs::write(table, bytes).unwrap();
+}
+
 #[test]
 fn results_are_read_or_refused() {
     let place = tempfile::tempdir().unwrap();
@@ -128,6 +138,12 @@ fn results_are_read_or_refused() {
     let result = place.path().join("result.parquet");
     fs::copy(run.reports().join("result.parquet"), &result).unwrap();
     let page = place.path().join("page.html");
+    from_parquet(&result, &page).unwrap();
+    with_each_change(&result, |byte| {
+        let error = from_parquet(&result, &page).expect_err(&format!("byte {byte}")).to_string();
+        assert!(error.contains("has changed since it was written"), "byte {byte}: {error}");
+    });
+    remove_seal(&result);
     from_parquet(&result, &page).unwrap();
     let mut refused = 0;
     with_each_change(&result, |_| {

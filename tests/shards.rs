@@ -48,6 +48,15 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     assert_eq!(code, 0);
     let (code, said, _) = probe(&["compare", "--plan", &plan, "--shard", "2/2"]);
     assert_eq!((code, said.contains("was already done")), (0, true), "{said}");
+    let part = walk_to_part(&run);
+    let sound = fs::read(&part).unwrap();
+    let mut changed = sound.clone();
+    let digit = changed.iter().rposition(|byte| *byte == b':').unwrap() - 40;
+    changed[digit] ^= 1;
+    fs::write(&part, changed).unwrap();
+    let (code, said, _) = probe(&["merge", &run]);
+    assert_eq!((code, said.contains(" --shard ")), (3, true), "a changed shard is to be run again: {said}");
+    fs::write(&part, sound).unwrap();
     let (code, ..) = probe(&["merge", "-q", &run]);
     assert_eq!(code, single);
     assert_eq!(report(&run), report(&path("single")));
@@ -57,6 +66,7 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     for (name, least) in [("result.xlsx", 20_000), ("result.html", 100_000)] {
         assert!(fs::metadata(format!("{run}/{name}")).unwrap().len() > least, "{name}");
     }
+    replays_of_a_run_are_shown(&run);
 
     for args in [
         &["compare", "--plan", &plan, "--shard", "3/2"][..],
@@ -79,6 +89,34 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     let schema: Value = serde_json::from_str(include_str!("../schemas/peers.schema.json")).unwrap();
     jsonschema::validate(&schema, &found).unwrap();
     assert_eq!((&found["ranks"], &found["steps"][0]["step"]), (&serde_json::json!([0, 1]), &0.into()));
+}
+
+/// Returns the file of the first shard of a run.
+fn walk_to_part(run: &str) -> std::path::PathBuf {
+    let plan = fs::read_dir(run).unwrap().map(|entry| entry.unwrap().path()).find(|path| path.is_dir());
+    plan.unwrap().join("2/1/part.json")
+}
+
+/// Checks that both `probe report` and another merge keep what `probe replay` found, and show it.
+fn replays_of_a_run_are_shown(run: &str) {
+    let page = || fs::metadata(format!("{run}/result.html")).unwrap().len();
+    let before = page();
+    let answer = "far from float64 ".repeat(1000);
+    let replay = serde_json::json!({
+        "step": 0, "rank": 1, "op": "x", "guilty": null, "answer": answer, "equal_to": null, "results": []
+    });
+    let replays = serde_json::json!({ "schema_version": 1, "replays": [replay] });
+    fs::write(format!("{run}/replays.json"), replays.to_string()).unwrap();
+    let (code, said, _) = probe(&["report", run]);
+    assert_eq!(code, 0);
+    assert_eq!(said, format!("written    {run}/result.xlsx\nwritten    {run}/result.html\n"));
+    // The page is compressed.
+    assert!(page() > before + 200, "{} after {before}", page());
+    let shown = page();
+    assert_eq!(probe(&["merge", "-q", run]).0, 1);
+    assert_eq!(page(), shown);
+    let (code, _, said) = probe(&["report", run, "-o", "x.html"]);
+    assert_eq!((code, said.contains("leave -o out")), (2, true), "{said}");
 }
 
 #[test]

@@ -10,10 +10,12 @@ Every script runs in a process in which probe cannot be imported.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,23 +28,28 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ANSWERS = HERE.parent / "answers"
-sys.path.insert(0, str(ANSWERS))
+TESTS = HERE.parents[1] / "python" / "tests"
+sys.path[:0] = [str(ANSWERS), str(TESTS), str(TESTS / "npu")]
+
+import fork_server  # noqa: E402
 
 #: Bounds of a script: lines, and bytes of the whole folder.
 LINES, BYTES = 60, 64 << 10
-#: Operators of the simulated NPU, and a call that uses each.
+#: Operators of the simulated NPU, and the first call that uses each: what a NaN made of the inputs of later calls hides it.
 OPERATORS = {
-    "GeluV2": "Functional.gelu.1.forward",
+    "GeluV2": "Functional.gelu.0.forward",
     "SoftmaxBackward": "Tensor.softmax.1.backward",
     "Embedding": "Functional.embedding.0.forward",
-    "LayerNorm": "Functional.layer_norm.1.forward",
-    "Addmm": "Functional.linear.1.forward",
+    "LayerNorm": "Functional.layer_norm.0.forward",
+    "Addmm": "Functional.linear.0.forward",
     "Matmul": "Tensor.__matmul__.0.forward",
-    "Softmax": "Tensor.softmax.1.forward",
+    "Softmax": "Tensor.softmax.0.forward",
     "LogSoftmax": "Functional.cross_entropy.0.forward",
     "GeluBackwardV2": "Functional.gelu.1.backward",
     "LayerNormBackward": "Functional.layer_norm.4.backward",
 }
+#: Variables that the libraries of the simulated NPU read as they are loaded.
+EARLY = ("PYTHONPATH", "LD_LIBRARY_PATH", "OMP_NUM_THREADS", "PYTHONWARNINGS", "TORCH_CPP_LOG_LEVEL")
 KINDS = ("scale", "element", "row", "tail", "nan", "bf16")
 #: Runs a script without probe, on a device of `benches/answers` that its first argument describes; `null` is the CPU.
 ALONE = """
@@ -86,9 +93,11 @@ def sizes(folder: Path) -> tuple[int, int]:
     return len((folder / "repro.py").read_text().splitlines()), sum(path.stat().st_size for path in folder.iterdir())
 
 
-def run_alone(script: Path, device: dict[str, Any] | None, environment: dict[str, str] | None = None, *arguments: str) -> tuple[int, str]:
+def run_alone(script: Path, device: dict[str, Any] | None, *arguments: str, python: str = "", environment: dict[str, str] | None = None) -> tuple[int, str]:
+    """The exit code of a script and what it printed, in a process of an interpreter that has torch imported, and the end of its errors."""
     given = json.dumps(device and {**device, "path": [str(HERE), str(ANSWERS)]})
-    done = subprocess.run([sys.executable, "-c", ALONE, given, str(script), *arguments], capture_output=True, text=True, check=False, env=environment)
+    command = [python or fork_server.python(), "-c", ALONE, given, str(script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     return done.returncode, done.stdout + done.stderr[-300:]
 
 
@@ -130,39 +139,40 @@ def of_dumps(folder: Path, count: int) -> Iterator[Written | str]:
 
 def of_simulated(folder: Path) -> Iterator[Written | str]:
     """Scripts of faults of the simulated NPU."""
-    tests = HERE.parents[1] / "python" / "tests"
-    sys.path[:0] = [str(tests), str(tests / "npu")]
     os.environ["ASCEND_SIM"] = str(folder)
     import simulator
-
-    def probe(*words: object, **switches: Any) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "probe", *map(str, words)]
-        return subprocess.run(command, cwd=place, env=environment(**switches), capture_output=True, text=True, check=False)
 
     def environment(**switches: Any) -> dict[str, str]:
         found = simulator.environment(**switches)
         return {**found, "PYTHONPATH": os.pathsep.join(filter(None, [found["PYTHONPATH"], os.environ.get("PYTHONPATH")]))}
 
+    # The libraries of the device take longer to load than everything else.
+    python = fork_server.python("torch_npu", variables=tuple((name, environment()[name]) for name in EARLY))
+
+    def probe(*words: object, **switches: Any) -> subprocess.CompletedProcess[str]:
+        command = [python, "-m", "probe", *map(str, words)]
+        return subprocess.run(command, cwd=place, env=environment(**switches), capture_output=True, text=True, check=False)
+
     with tempfile.TemporaryDirectory() as made:
         place = Path(made)
-        train = ["--", sys.executable, simulator.HERE / "train.py", "gpt", "--steps", 1, "--device"]
+        train = ["--", python, simulator.HERE / "train.py", "gpt", "--steps", 1, "--device"]
         probe("capture", "--steps", 0, "--task", "tensor", "-o", "cpu", *train, "cpu")
-        for kind in KINDS:
-            switches = {operator: f"{operator}:all:{kind}" for operator in OPERATORS}
-            recorded = probe("capture", "--steps", 0, "--task", "tensor", "-o", f"npu_{kind}", *train, "npu:0", fault=",".join(switches.values()))
+        for kind, (operator, op) in itertools.product(KINDS, OPERATORS.items()):
+            # One fault alone: what a fault makes of the inputs of the next may hide that.
+            name, fault = f"{operator}_{kind}", f"{operator}:all:{kind}"
+            recorded = probe("capture", "--steps", 0, "--task", "tensor", "-o", "npu", *train, "npu:0", fault=fault)
             if recorded.returncode:
-                yield f"{kind}: {recorded.stderr[-300:]}"
+                yield f"{name}: {recorded.stderr[-300:]}"
                 continue
-            for operator, op in OPERATORS.items():
-                name = f"{operator}_{kind}"
-                more = ["--against", "cpu", "--device", "npu:0", "--times", 1, "--import", "torch_npu", "-o", name]
-                done = probe("replay", f"npu_{kind}", "--op", op, *more, fault=switches[operator])
-                if not (place / name / "repro.py").exists():
-                    yield f"{name}: {done.stdout.splitlines()[-1:]} {done.stderr[-300:]}"
-                    continue
-                there, said = run_alone(place / name / "repro.py", None, environment(fault=switches[operator]), "npu:0")
-                sound, _ = run_alone(place / name / "repro.py", None, environment(), "npu:0")
-                yield Written(f"{name} {op}", *sizes(place / name), there, [sound], said)
+            more = ["--against", "cpu", "--device", "npu:0", "--times", 1, "--import", "torch_npu", "-o", name]
+            done = probe("replay", "npu", "--op", op, *more, fault=fault)
+            shutil.rmtree(place / "npu")
+            if done.returncode != 1 or not (place / name / "repro.py").exists():
+                yield f"{name}: {done.stdout.strip().splitlines()[-2:]} {done.stderr[-300:]}"
+                continue
+            there, said = run_alone(place / name / "repro.py", None, "npu:0", python=python, environment=environment(fault=fault))
+            sound, _ = run_alone(place / name / "repro.py", None, "npu:0", python=python, environment=environment())
+            yield Written(f"{name} {op}", *sizes(place / name), there, [sound], said)
 
 
 def report(title: str, scripts: Iterator[Written | str]) -> bool:

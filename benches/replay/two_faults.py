@@ -10,22 +10,25 @@ import os
 import random
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ANSWERS = HERE.parent / "answers"
-sys.path.insert(0, str(ANSWERS))
+sys.path[:0] = [str(ANSWERS), str(HERE.parents[1] / "python" / "tests")]
 
 import torch  # noqa: E402
 
 import device as devices  # noqa: E402
 import expected  # noqa: E402
+import fork_server  # noqa: E402
 import plan  # noqa: E402
 import programs  # noqa: E402
 import runs  # noqa: E402
@@ -47,56 +50,96 @@ def sized(fault: dict[str, Any], model: str, size: float) -> dict[str, Any] | No
     return {**fault, "by": 1 + size / used.hits[0]["fault"]}
 
 
-def pairs(count: int) -> Iterator[tuple[str, list[dict[str, Any]], float]]:
-    """Yields programs with two faults each, and by how much the second is smaller."""
-    draw, made = random.Random(39), 0
-    listed: dict[str, list[devices.Call]] = {}
-    while made < count:
-        model = sorted(programs.SEEN)[made % len(programs.SEEN)]
-        if model not in listed:
+class Programs:
+    """Programs that the command records, and what it records of them."""
+
+    def __init__(self, probe: Path, level: str, folder: Path) -> None:
+        self.probe, self.level, self.folder = probe, level, folder
+        # Importing what the programs and replay need takes longer than everything else.
+        path = os.pathsep.join(filter(None, [str(ANSWERS), os.environ.get("PYTHONPATH")]))
+        self.python = fork_server.python("device", "runs", "probe.replay.confirmation", variables=(("PYTHONPATH", path),))
+        self.environment = {**os.environ, "PROBE_PYTHON": self.python, "PATH": f"{Path(self.python).parent}{os.pathsep}{os.environ['PATH']}"}
+        self.listed: dict[str, list[devices.Call]] = {}
+
+    def calls(self, model: str) -> list[devices.Call]:
+        """The calls of a forward pass in which a fault can lie."""
+        if model not in self.listed:
             used = devices.Device(listing=True)
             runs.train(model, "float32", used, 1)
-            listed[model] = [call for call in used.calls if call.phase == "forward" and call.op in plan.FORWARD and call.shapes and call.dtypes[0] == "float32"]
-        for _ in range(DRAWS):
-            first, second = sorted(draw.sample(range(len(listed[model])), 2))
-            calls = [listed[model][at] for at in (first, second)]
-            if any(torch.Size(call.shapes[0]).numel() < 200 or len(call.shapes[0]) < 2 for call in calls):
-                continue
-            kinds = [{"op": call.op, "phase": "forward", "step": 0, "call": call.call, "what": draw.choice(KINDS), "place": draw.uniform(0.1, 0.9)} for call in calls]
-            sizes = [FIRST[0] * (FIRST[1] / FIRST[0]) ** draw.random()]
-            sizes.append(sizes[0] / (SMALLER[0] * (SMALLER[1] / SMALLER[0]) ** draw.random()))
-            faults = [sized(kind, model, size) for kind, size in zip(kinds, sizes)]
-            if None not in faults:
-                yield model, [fault for fault in faults if fault], sizes[0] / sizes[1]
-                made += 1
-                break
-        else:
+            known = (call for call in used.calls if call.phase == "forward" and call.op in plan.FORWARD and call.shapes and call.dtypes[0] == "float32")
+            self.listed[model] = [call for call in known if torch.Size(call.shapes[0]).numel() >= 200 and len(call.shapes[0]) > 1]
+        return self.listed[model]
+
+    def command(self, model: str, **device: Any) -> list[str]:
+        return [self.python, str(HERE / "trained.py"), model, json.dumps(device)]
+
+    def recorded(self, model: str, name: str, **device: Any) -> Path:
+        """A dump of hashes, as the command records it."""
+        dump = self.folder / name
+        if not dump.exists():
+            options = ["--quiet", "--steps", "0", "--task", "hash", "--level", self.level, "-o", str(dump)]
+            subprocess.run([self.probe, "capture", *options, "--", *self.command(model, **device)], env=self.environment, check=True, capture_output=True)
+        return dump
+
+    def names_of(self, model: str, fault: dict[str, Any]) -> list[str]:
+        """The ops that are right as the answer for one fault: those that differ first in a run that is otherwise equal to the bit. None where the
+        fault lies in what is not recorded, as the making of data is."""
+        base, marked = self.recorded(model, f"{model}_base"), self.recorded(model, "marked", faults=[fault])
+        found = expected.answer(base, marked, [0], fault, self.level)
+        shutil.rmtree(marked)
+        names = [name for _, name in found.names]
+        # A backward op that comes first read what the making of data left behind.
+        return names if found.how == "origin" and "backward" not in names[0] else []
+
+    def named(self, model: str, faults: list[dict[str, Any]]) -> tuple[list[str], int, str]:
+        """The ops that `probe narrow --inject` names, the number of runs, and its last line."""
+        sides = [self.command(model), self.command(model, style="chunks", faults=faults)]
+        options = ["--baseline-cmd", shlex.join(sides[0]), "--candidate-cmd", shlex.join(sides[1])]
+        options += ["--level", self.level] if self.level != "mix" else []
+        counted = self.folder / "runs"
+        counted.unlink(missing_ok=True)
+        environment = {**self.environment, "RUNS": str(counted)}
+        done = subprocess.run([self.probe, "narrow", "--inject", *options], cwd=self.folder, capture_output=True, text=True, check=False, env=environment)
+        found = re.search(r"faults? on the baseline's values: (.*)", done.stdout)
+        return found[1].split("; ") if found else [], len(counted.read_text().splitlines()), (done.stdout + done.stderr).strip().splitlines()[-1]
+
+
+@dataclass
+class Pair:
+    """Two faults of a program."""
+
+    model: str
+    faults: list[dict[str, Any]]
+    #: The ops that are right, of each.
+    names: list[list[str]]
+    #: By how much the second is smaller.
+    smaller: float
+
+
+def pairs(of: Programs, count: int) -> Iterator[Pair]:
+    draw = random.Random(39)
+    for made in range(count):
+        model = sorted(programs.SEEN)[made % len(programs.SEEN)]
+        drawn = (drawn_pair(of, model, draw) for _ in range(DRAWS))
+        pair = next((pair for pair in drawn if pair is not None), None)
+        if pair is None:
             raise RuntimeError(f"{model}: no pair of faults fits")
+        yield pair
 
 
-def names_of(model: str, fault: dict[str, Any], level: str, folder: Path) -> list[str]:
-    """The ops that are right as the answer for one fault: those that differ first in a run that is otherwise equal to the bit."""
-    def recorded(name: str, **what: Any) -> Path:
-        runs.train(model, "float32", devices.Device(**what), 1, runs.Recorder(folder / name, level, "hash", [0]))
-        return folder / name
-
-    base = folder / "base"
-    if not base.exists():
-        recorded("base")
-    marked = recorded(f"marked_{len(list(folder.iterdir()))}", faults=[fault])
-    return [name for _, name in expected.answer(base, marked, [0], fault, level).names]
-
-
-def named(model: str, faults: list[dict[str, Any]], level: str, probe: Path, folder: Path) -> tuple[list[str], int, str]:
-    """The ops that `probe narrow --inject` names, the number of runs, and its last line."""
-    command = [sys.executable, str(HERE / "trained.py"), model]
-    other = [*command, json.dumps({"style": "chunks", "faults": faults})]
-    counted = folder / "runs"
-    options = ["--baseline-cmd", shlex.join(command), "--candidate-cmd", shlex.join(other), *(["--level", level] if level != "mix" else [])]
-    environment = {**os.environ, "RUNS": str(counted), "PROBE_PYTHON": sys.executable, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run([probe, "narrow", "--inject", *options], cwd=folder, capture_output=True, text=True, check=False, env=environment)
-    found = re.search(r"faults? on the baseline's values: (.*)", done.stdout)
-    return found[1].split("; ") if found else [], len(counted.read_text().splitlines()), (done.stdout + done.stderr).strip().splitlines()[-1]
+def drawn_pair(of: Programs, model: str, draw: random.Random) -> Pair | None:
+    """Two faults; None if they cannot be as large as they are to be, or the command does not record them as two."""
+    first, second = sorted(draw.sample(range(len(of.calls(model))), 2))
+    calls = [of.calls(model)[at] for at in (first, second)]
+    kinds = [{"op": call.op, "phase": "forward", "step": 0, "call": call.call, "what": draw.choice(KINDS), "place": draw.uniform(0.1, 0.9)} for call in calls]
+    sizes = [FIRST[0] * (FIRST[1] / FIRST[0]) ** draw.random()]
+    sizes.append(sizes[0] / (SMALLER[0] * (SMALLER[1] / SMALLER[0]) ** draw.random()))
+    faults = [fault for kind, size in zip(kinds, sizes) if (fault := sized(kind, model, size))]
+    if len(faults) < 2:
+        return None
+    names = [of.names_of(model, fault) for fault in faults]
+    is_two = all(names) and not set(names[0]) & set(names[1])
+    return Pair(model, faults, names, sizes[0] / sizes[1]) if is_two else None
 
 
 def main() -> None:
@@ -108,16 +151,17 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     both = most = more = 0
-    for model, faults, smaller in pairs(chosen.pairs):
-        with tempfile.TemporaryDirectory() as made:
-            folder = Path(made)
-            right = [names_of(model, fault, chosen.level, folder) for fault in faults]
-            said, count, last = named(model, faults, chosen.level, chosen.probe.resolve(), folder)
-        found = [any(name in said for name in names) for names in right]
-        extra = [name for name in said if not any(name in names for names in right)]
-        both, most, more = both + all(found), max(most, count), more + bool(extra)
-        sizes = ", ".join(f"aten::{fault['op']} call {fault['call']} {fault['what']} by {fault['by']:.4g}" for fault in faults)
-        print(f"{'both' if all(found) else 'MISSED'} {model}: {sizes}, {smaller:.0f} times smaller; {count} runs; said {said}; right {right if not all(found) or extra else ''}; {last}", flush=True)
+    with tempfile.TemporaryDirectory() as made:
+        of = Programs(chosen.probe.resolve(), chosen.level, Path(made))
+        for pair in pairs(of, chosen.pairs):
+            said, count, last = of.named(pair.model, pair.faults)
+            found = [any(name in said for name in names) for names in pair.names]
+            extra = [name for name in said if not any(name in names for names in pair.names)]
+            both, most, more = both + all(found), max(most, count), more + bool(extra)
+            sizes = ", ".join(f"aten::{fault['op']} call {fault['call']} {fault['what']} by {fault['by']:.4g}" for fault in pair.faults)
+            right = f"; right {pair.names}" if not all(found) or extra else ""
+            word = "both" if all(found) else "MISSED"
+            print(f"{word} {pair.model}: {sizes}, {pair.smaller:.0f} times smaller; {count} runs; said {said}{right}; {last}", flush=True)
     print(f"{chosen.pairs} pairs at level {chosen.level}: both found in {both}, in at most {most} runs; other ops named as well in {more}")
     sys.exit(both < chosen.pairs)
 

@@ -2,7 +2,7 @@
 //!
 //! Names and meanings here are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -128,13 +128,14 @@ impl<'a> CommandReport<'a> {
         })
     }
 
-    /// Reports a page written to `path`.
-    pub fn of_page(path: &Path) -> Self {
-        Self::Page(PageReport {
-            schema_version: SCHEMA_VERSION,
-            tool: Tool::THIS,
-            page: path.display().to_string(),
-        })
+    /// Reports a page and a workbook that were `written`.
+    pub fn of_pages(written: &[PathBuf]) -> Self {
+        let [workbook, page] = [true, false].map(|is_workbook| {
+            let mut paths = written.iter();
+            let found = paths.find(|path| path.extension().is_some_and(|end| end == "xlsx") == is_workbook);
+            found.map(|path| path.display().to_string())
+        });
+        Self::Page(PageReport { schema_version: SCHEMA_VERSION, tool: Tool::THIS, page, workbook })
     }
 
     /// Reports the bounds that grew.
@@ -230,8 +231,10 @@ pub struct PageReport {
     pub schema_version: u32,
     /// Program that wrote it.
     pub tool: Tool,
-    /// The page.
-    pub page: String,
+    /// The page; null if only a workbook was asked for.
+    pub page: Option<String>,
+    /// The workbook; null if there is none.
+    pub workbook: Option<String>,
 }
 
 /// Bounds of a policy that are looser than in an older one.

@@ -46,6 +46,7 @@ mod tests;
 pub use extent::Extent;
 #[cfg(feature = "schema")]
 pub use page_types::page_types;
+pub use replays::remove as remove_replays;
 pub use set::{Format, ReportSet, UnknownFormat};
 pub use stored::{StoredError, StoredFile, StoredRun};
 pub use suspects::Suspects;

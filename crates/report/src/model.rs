@@ -3,12 +3,13 @@
 //! Names and meanings are an interface: a change that an old reader would misread raises [`SCHEMA_VERSION`].
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use serde::Serialize;
 use serde::ser::Serializer;
+use serde::{Deserialize, Deserializer, Serialize};
 
 pub use super::culprit::Culprit;
-use probe_judge::{Counts, FaultGroup, Incomplete, Role, RunInfo, Summary, Verdict};
+use probe_judge::{Counts, FaultGroup, Finding, Incomplete, Role, RunInfo, Summary, Verdict};
 
 /// Version of the machine-readable reports. Raised when a field changes meaning or is removed, not when one is added.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -61,7 +62,7 @@ impl Tool {
 }
 
 /// Verdict of a whole comparison.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RunWord {
@@ -79,6 +80,16 @@ impl From<probe_judge::RunVerdict> for RunWord {
             probe_judge::RunVerdict::Agree => Self::Agree,
             probe_judge::RunVerdict::Diverged => Self::Diverged,
             probe_judge::RunVerdict::Incomplete => Self::Incomplete,
+        }
+    }
+}
+
+impl From<RunWord> for probe_judge::RunVerdict {
+    fn from(word: RunWord) -> Self {
+        match word {
+            RunWord::Agree => Self::Agree,
+            RunWord::Diverged => Self::Diverged,
+            RunWord::Incomplete => Self::Incomplete,
         }
     }
 }
@@ -108,7 +119,7 @@ impl<'a> From<&'a FaultGroup> for Fault<'a> {
 }
 
 /// Tallies by name.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct CountsByName {
@@ -139,21 +150,63 @@ impl From<&Counts> for CountsByName {
             ops_candidate_only: counts.ops_candidate_only,
             slots: counts.verdicts.iter().sum(),
             verdicts: Tally(
-                Verdict::ALL.iter().map(|&verdict| (verdict.name(), counts.verdict(verdict))).collect(),
+                Verdict::ALL
+                    .iter()
+                    .map(|&verdict| (verdict.name().into(), counts.verdict(verdict)))
+                    .collect(),
             ),
-            roles: Tally(Role::ALL.iter().map(|&role| (role.name(), counts.role(role))).collect()),
+            roles: Tally(Role::ALL.iter().map(|&role| (role.name().into(), counts.role(role))).collect()),
             bytes: counts.bytes,
+        }
+    }
+}
+
+impl From<CountsByName> for Counts {
+    fn from(counts: CountsByName) -> Self {
+        let CountsByName {
+            parts,
+            ops_paired,
+            ops_baseline_only,
+            ops_candidate_only,
+            // Follows from the verdicts.
+            slots: _,
+            verdicts,
+            roles,
+            bytes,
+        } = counts;
+        Self {
+            parts,
+            ops_paired,
+            ops_baseline_only,
+            ops_candidate_only,
+            verdicts: Verdict::ALL.map(|verdict| verdicts.of(verdict.name())),
+            roles: Role::ALL.map(|role| roles.of(role.name())),
+            bytes,
         }
     }
 }
 
 /// Counts by word, in the order of the words.
 #[derive(Debug)]
-pub struct Tally(pub Vec<(&'static str, u64)>);
+pub struct Tally(pub Vec<(Cow<'static, str>, u64)>);
+
+impl Tally {
+    /// Returns the count of a word; 0 if it is not there.
+    fn of(&self, word: &str) -> u64 {
+        self.0.iter().find(|(known, _)| known == word).map_or(0, |&(_, count)| count)
+    }
+}
 
 impl Serialize for Tally {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self.0.iter().copied())
+        serializer.collect_map(self.0.iter().map(|(word, count)| (word, count)))
+    }
+}
+
+impl<'de> Deserialize<'de> for Tally {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let counts = BTreeMap::<String, u64>::deserialize(deserializer)?;
+        Ok(Self(counts.into_iter().map(|(word, count)| (word.into(), count)).collect()))
     }
 }
 
@@ -173,7 +226,7 @@ impl schemars::JsonSchema for Tally {
 }
 
 /// One thing that could not be compared.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct Place<'a> {
@@ -189,23 +242,29 @@ impl<'a> From<&'a Incomplete> for Place<'a> {
     }
 }
 
+impl From<Place<'_>> for Incomplete {
+    fn from(Place { place, reason }: Place<'_>) -> Self {
+        Self { place: place.into_owned(), reason: reason.into_owned() }
+    }
+}
+
 /// One of the two runs.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(deny_unknown_fields))]
 pub struct Run<'a> {
     /// Path as the user gave it.
-    pub path: &'a str,
+    pub path: Cow<'a, str>,
     /// Format in words.
-    pub format: &'a str,
+    pub format: Cow<'a, str>,
     /// Kind of data recorded for tensors; empty if there is none.
-    pub task: &'a str,
+    pub task: Cow<'a, str>,
     /// Level as the capture tool names it; empty if there is none.
-    pub level: &'a str,
+    pub level: Cow<'a, str>,
     /// Steps found.
-    pub steps: &'a [u64],
+    pub steps: Cow<'a, [u64]>,
     /// Ranks found.
-    pub ranks: &'a [u32],
+    pub ranks: Cow<'a, [u32]>,
     /// Ops read, all steps and ranks together.
     pub ops: u64,
 }
@@ -213,13 +272,28 @@ pub struct Run<'a> {
 impl<'a> From<&'a RunInfo> for Run<'a> {
     fn from(run: &'a RunInfo) -> Self {
         Self {
-            path: &run.path,
-            format: &run.format,
-            task: &run.task,
-            level: &run.level,
-            steps: &run.steps,
-            ranks: &run.ranks,
+            path: (&run.path).into(),
+            format: (&run.format).into(),
+            task: (&run.task).into(),
+            level: (&run.level).into(),
+            steps: (&run.steps).into(),
+            ranks: (&run.ranks).into(),
             ops: run.ops,
+        }
+    }
+}
+
+impl From<Run<'_>> for RunInfo {
+    fn from(run: Run<'_>) -> Self {
+        let Run { path, format, task, level, steps, ranks, ops } = run;
+        Self {
+            path: path.into_owned(),
+            format: format.into_owned(),
+            task: task.into_owned(),
+            level: level.into_owned(),
+            steps: steps.into_owned(),
+            ranks: ranks.into_owned(),
+            ops,
         }
     }
 }
@@ -241,6 +315,53 @@ impl<'a> From<&'a Summary> for Report<'a> {
             seconds: summary.seconds,
         }
     }
+}
+
+/// The part of a [`Report`] from which its summary is made again.
+#[derive(Debug, Deserialize)]
+struct Answer<'a> {
+    verdict: RunWord,
+    first_divergence: Option<Culprit>,
+    culprits: Vec<Culprit>,
+    counts: CountsByName,
+    #[serde(borrow)]
+    incomplete: Vec<Place<'a>>,
+    notes: Vec<String>,
+    baseline: Run<'a>,
+    candidate: Run<'a>,
+    seconds: f64,
+}
+
+/// Reads a summary back from the text of `report.json`.
+///
+/// # Errors
+/// What is missing or has another form, on one line.
+pub(super) fn summary(text: &str) -> Result<Summary, serde_json::Error> {
+    let answer: Answer<'_> = serde_json::from_str(text)?;
+    let Answer {
+        verdict,
+        first_divergence,
+        culprits,
+        counts,
+        incomplete,
+        notes,
+        baseline,
+        candidate,
+        seconds,
+    } = answer;
+    let culprits: Vec<Finding> = culprits.into_iter().map(Into::into).collect();
+    Ok(Summary {
+        verdict: verdict.into(),
+        first_divergence: first_divergence.map(Into::into),
+        groups: probe_judge::fault_groups(&culprits),
+        culprits,
+        counts: counts.into(),
+        incomplete: incomplete.into_iter().map(Into::into).collect(),
+        notes,
+        baseline: baseline.into(),
+        candidate: candidate.into(),
+        seconds,
+    })
 }
 
 /// Returns the committed JSON Schema of `report.json`.

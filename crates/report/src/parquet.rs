@@ -1,7 +1,7 @@
 //! Writes `result.parquet`: one row per slot with exact values, for programs.
 //!
 //! The columns are those of [`SlotColumn`], always all of them, so that files of different comparisons can be concatenated. The answer is
-//! in the file's metadata, so that other reports can be made from it.
+//! in the file's metadata, so that other reports can be made from it. The file is sealed.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -19,12 +19,13 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use parquet::schema::types::ColumnPath;
 
-use super::ReportWriter;
 use super::columns::{Kind, SlotColumn};
 use super::gallery::Gallery;
 use super::model::{Report, SCHEMA_VERSION, Tool};
 use super::rows::{Cell, op_rows};
+use super::{Extent, ReportWriter};
 use probe_compare::PartReport;
+use probe_files::seal::{self, Sealed};
 use probe_files::{Draft, ReportError};
 use probe_judge::Summary;
 
@@ -38,15 +39,18 @@ const PAGE: usize = 4096;
 /// Writer of `result.parquet`.
 pub struct ParquetReport {
     draft: Draft,
-    writer: ArrowWriter<std::fs::File>,
+    writer: ArrowWriter<Sealed>,
     schema: Arc<Schema>,
     columns: Vec<(SlotColumn, Builder)>,
     gallery: Gallery,
+    extent: Extent,
 }
 
 /// Keys of the file's metadata: the text of `report.json`, and the portraits of values at fault as JSON.
 pub(super) const REPORT: &str = "report";
 pub(super) const PORTRAITS: &str = "portraits";
+/// Key that is there if the workbook of the comparison holds everything, however large.
+pub(super) const FULL: &str = "full";
 
 impl std::fmt::Debug for ParquetReport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -92,9 +96,15 @@ impl ParquetReport {
             ))
             .build();
         let file = draft.file().try_clone().map_err(|error| draft.refused(error))?;
-        let writer = ArrowWriter::try_new(file, schema.clone(), Some(properties))
+        let writer = ArrowWriter::try_new(Sealed::new(file), schema.clone(), Some(properties))
             .map_err(|error| ReportError::format(path, error))?;
-        Ok(Self { draft, writer, schema, columns, gallery: Gallery::default() })
+        Ok(Self { draft, writer, schema, columns, gallery: Gallery::default(), extent: Extent::default() })
+    }
+
+    /// Keeps how much of a large comparison the reports for people hold, for those that are made from the file.
+    pub(super) fn beside(mut self, extent: Extent) -> Self {
+        self.extent = extent;
+        self
     }
 
     fn flush(&mut self) -> Result<(), ReportError> {
@@ -130,13 +140,18 @@ impl ReportWriter for ParquetReport {
             (REPORT, serde_json::to_string(&Report::from(summary))),
             (PORTRAITS, serde_json::to_string(&self.gallery.wire())),
         ];
+        if self.extent == Extent::Full {
+            self.writer.append_key_value_metadata(KeyValue::new(FULL.to_owned(), None));
+        }
         for (key, text) in texts {
             let text = text.map_err(|error| ReportError::format(self.draft.target(), error))?;
             self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), text));
         }
+        // Comes last, so that no text in front of it can be taken for it.
+        self.writer.append_key_value_metadata(KeyValue::new(seal::KEY.to_owned(), seal::blank()));
         let mut file =
             self.writer.into_inner().map_err(|error| ReportError::format(self.draft.target(), error))?;
-        file.flush().map_err(|error| self.draft.refused(error))?;
+        file.flush().and_then(|()| file.close()).map_err(|error| self.draft.refused(error))?;
         Ok(self.draft)
     }
 }

@@ -1,4 +1,4 @@
-//! `replays.json`: what `probe replay` found of calls of a comparison. It lies beside the reports, and the page shows each at its op.
+//! `replays.json`: what `probe replay` found of calls of a comparison. It lies beside the reports; page and workbook show each at its op.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -25,58 +25,58 @@ struct Content {
 }
 
 /// A call that was run again, held against float64.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) struct Replay {
-    step: u64,
-    rank: u32,
-    op: String,
+    pub(super) step: u64,
+    pub(super) rank: u32,
+    pub(super) op: String,
     /// The side whose result is wrong: `candidate`, `baseline` or `both`; null if it is nobody's.
-    guilty: Option<String>,
+    pub(super) guilty: Option<String>,
     /// The answer in one sentence.
-    answer: String,
+    pub(super) answer: String,
     /// A lower precision that the result is equal to, in one sentence.
-    equal_to: Option<String>,
-    results: Vec<Compared>,
+    pub(super) equal_to: Option<String>,
+    pub(super) results: Vec<Compared>,
 }
 
 /// One result of all sides.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ReplayedResult"))]
-struct Compared {
-    output: String,
+pub(super) struct Compared {
+    pub(super) output: String,
     /// The field's standard, and what it says of the candidate.
-    standard: String,
-    rows: Vec<Distances>,
+    pub(super) standard: String,
+    pub(super) rows: Vec<Distances>,
 }
 
 /// A result against float64.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ReplayedRow"))]
-struct Distances {
+pub(super) struct Distances {
     /// Whose it is.
-    of: String,
-    rmse: Number,
-    largest_relative: Number,
-    largest_ulp: Number,
+    pub(super) of: String,
+    pub(super) rmse: Number,
+    pub(super) largest_relative: Number,
+    pub(super) largest_ulp: Number,
     /// Share of elements beyond the bound of the standard.
-    beyond: Number,
+    pub(super) beyond: Number,
     /// Error in units of what a relative error of 1 in the inputs does to the result.
-    l2: Number,
+    pub(super) l2: Number,
 }
 
 /// A number, or `inf` or `nan` in words.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ReplayedNumber"))]
 #[serde(untagged)]
-enum Number {
+pub(super) enum Number {
     Finite(f64),
     Word(String),
 }
 
-/// Returns the replays beside the result `path`; none if there is no file of them.
-pub(super) fn beside(path: &Path) -> Result<Vec<Replay>, StoredError> {
-    let path = path.with_file_name(REPLAYS);
+/// Returns the replays in a folder of reports; none if there is no file of them.
+pub(super) fn of_folder(folder: &Path) -> Result<Vec<Replay>, StoredError> {
+    let path = folder.join(REPLAYS);
     let unreadable = |reason: String| StoredError::Unreadable { path: path.clone(), reason };
     let file = match File::open(&path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -97,7 +97,10 @@ pub(super) fn beside(path: &Path) -> Result<Vec<Replay>, StoredError> {
 }
 
 /// Removes the replays of an earlier comparison from a folder of reports.
-pub(super) fn remove(folder: &Path) -> Result<(), ReportError> {
+///
+/// # Errors
+/// [`ReportError::Io`] when the file cannot be removed.
+pub fn remove(folder: &Path) -> Result<(), ReportError> {
     let path = folder.join(REPLAYS);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(ReportError::io(&path, error)),

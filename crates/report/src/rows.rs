@@ -172,6 +172,8 @@ impl<'a> OpRow<'a> {
             OpColumn::InputError => Cell::real(self.judged.input_error.get()),
             OpColumn::OutputError => Cell::real(self.judged.output_error.get()),
             OpColumn::Slots => Cell::Count(self.pair.slots.len() as u64),
+            // Nothing is replayed before it is compared.
+            OpColumn::Replay => Cell::Empty,
             OpColumn::Source => self.source(),
             OpColumn::Reason => Cell::word(&self.judged.reason),
         }

@@ -80,7 +80,7 @@ impl Format {
             Self::Junit => Box::new(JunitReport::create(&path)?),
             Self::Markdown => Box::new(MarkdownReport::create(&path)?),
             Self::Xlsx => Box::new(super::xlsx::XlsxReport::create(&path, extent)?),
-            Self::Parquet => Box::new(super::parquet::ParquetReport::create(&path)?),
+            Self::Parquet => Box::new(super::parquet::ParquetReport::create(&path)?.beside(extent)),
             Self::Html => Box::new(super::html::HtmlReport::create(&path)?),
         })
     }
@@ -156,16 +156,16 @@ impl ReportSet {
         self.writers.par_iter_mut().with_max_len(1).try_for_each(|writer| writer.part(part))
     }
 
-    /// As [`finish`](Self::finish), for a run whose shards wrote their rows to `rows`.
+    /// As [`finish`](Self::finish), for a run whose shards wrote their rows to `rows`. Replays of the run stay, and are shown.
     ///
     /// # Errors
     /// [`StoredError`] as for [`finish`](Self::finish), and when the rows cannot be read.
     pub fn finish_stored(mut self, rows: &[PathBuf], summary: &Summary) -> Result<Vec<PathBuf>, StoredError> {
-        let run = StoredRun::open(rows)?;
+        let run = StoredRun::open(rows)?.with_replays(&self.folder)?;
         for writer in &mut self.writers {
             writer.stored(&run, summary)?;
         }
-        Ok(self.finish(summary)?)
+        Ok(placed(self.drafts(summary)?)?)
     }
 
     /// As [`finish`](Self::finish), for reports that hold rows but nothing of the summary.
@@ -182,10 +182,22 @@ impl ReportSet {
     /// # Errors
     /// The first [`ReportError`] of any writer; no report is put in place when one cannot be completed.
     pub fn finish(self, summary: &Summary) -> Result<Vec<PathBuf>, ReportError> {
+        let folder = self.folder.clone();
+        let drafts = self.drafts(summary)?;
+        replays::remove(&folder)?;
+        placed(drafts)
+    }
+
+    /// Completes every report.
+    fn drafts(self, summary: &Summary) -> Result<Vec<Draft>, ReportError> {
         let writers = self.writers.into_par_iter().with_max_len(1);
         let drafts = writers.map(|writer| writer.finish(summary)).collect::<Result<Vec<Draft>, _>>()?;
         let suspects = self.suspects.map(|suspects| suspects.draft(&self.folder, summary)).transpose()?;
-        replays::remove(&self.folder)?;
-        drafts.into_iter().chain(suspects.flatten()).map(Draft::place).collect()
+        Ok(drafts.into_iter().chain(suspects.flatten()).collect())
     }
+}
+
+/// Puts all reports in place.
+fn placed(drafts: Vec<Draft>) -> Result<Vec<PathBuf>, ReportError> {
+    drafts.into_iter().map(Draft::place).collect()
 }

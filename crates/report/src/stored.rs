@@ -14,11 +14,13 @@ use parquet::arrow::arrow_reader::{
 };
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
+use super::Extent;
 use super::columns::{Kind, SlotColumn};
 use super::model::SCHEMA_VERSION;
-use super::parquet::data_type;
+use super::parquet::{FULL, REPORT, data_type};
+use super::replays::{self, Replay};
 use super::rows::Cell;
-use probe_files::{ReportError, guarded};
+use probe_files::{ReportError, guarded, seal};
 
 /// Rows read per batch.
 const BATCH: usize = 8192;
@@ -62,6 +64,9 @@ impl StoredFile {
     pub fn open(path: &Path) -> Result<Self, StoredError> {
         let unreadable = |reason: String| StoredError::Unreadable { path: path.into(), reason };
         let file = File::open(path).map_err(|error| unreadable(error.to_string()))?;
+        let length = file.metadata().map_err(|error| unreadable(error.to_string()))?.len();
+        seal::check(path, &file, length)
+            .map_err(|_| unreadable("has changed since it was written; copy it or compare again".into()))?;
         let read = || ArrowReaderMetadata::load(&file, <_>::default()).map_err(|error| error.to_string());
         let metadata = guarded(read).unwrap_or_else(|| Err("it is damaged".into()));
         let opened = metadata
@@ -91,6 +96,25 @@ impl StoredFile {
         let of = |key: &str| pairs.iter().find(|pair| pair.key == key)?.value.as_deref();
         let version = of("schema_version")?;
         of(key).filter(|_| version == SCHEMA_VERSION.to_string())
+    }
+
+    /// Returns the text of the answer.
+    ///
+    /// # Errors
+    /// [`StoredError::Unreadable`] when the file holds none.
+    pub(super) fn answer(&self) -> Result<&str, StoredError> {
+        self.text(REPORT).ok_or_else(|| {
+            self.unreadable(
+                "holds rows but no answer: written by an older version, or by another program; compare again",
+            )
+        })
+    }
+
+    /// Returns how much of a large comparison its workbook holds.
+    pub(super) fn extent(&self) -> Extent {
+        let pairs = self.metadata.metadata().file_metadata().key_value_metadata();
+        let is_full = pairs.is_some_and(|pairs| pairs.iter().any(|pair| pair.key == FULL));
+        if is_full { Extent::Full } else { Extent::Selection }
     }
 
     /// Passes rows to `take` one by one: all of them, or those in `ranges`, which are sorted. Only `columns` are read.
@@ -271,6 +295,8 @@ pub struct StoredRun {
     pub(super) files: Vec<StoredFile>,
     /// Ordered by file, then by row.
     pub(super) parts: Vec<StoredPart>,
+    /// Calls that were run again since.
+    pub(super) replays: Vec<Replay>,
 }
 
 impl StoredRun {
@@ -296,7 +322,16 @@ impl StoredRun {
                 Ok(())
             })?;
         }
-        Ok(Self { files, parts })
+        Ok(Self { files, parts, replays: Vec::new() })
+    }
+
+    /// Adds the replays that lie in the `folder` of the reports.
+    ///
+    /// # Errors
+    /// [`StoredError::Unreadable`] when their file is not what `probe replay` wrote.
+    pub fn with_replays(mut self, folder: &Path) -> Result<Self, StoredError> {
+        self.replays = replays::of_folder(folder)?;
+        Ok(self)
     }
 
     /// Returns the number of rows.

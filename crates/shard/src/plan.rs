@@ -277,7 +277,7 @@ fn digest(path: &Path, copies: &Copies) -> Result<String, PlanError> {
     Ok(hexadecimal(&Sha256::digest(bytes)))
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(super) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         _ = write!(text, "{byte:02x}");
         text
@@ -320,6 +320,7 @@ impl Plan {
 
     fn write(&self, folder: &Path) -> Result<(), PlanError> {
         fs::create_dir_all(folder).map_err(|source| PlanError::Io { path: folder.into(), source })?;
+        probe_report::remove_replays(folder).map_err(CompareError::from)?;
         let mut draft = Draft::create(&folder.join(PLAN)).map_err(CompareError::from)?;
         let mut bytes = serde_json::to_vec(self).map_err(|error| self.unwritable(&error))?;
         bytes.push(b'\n');

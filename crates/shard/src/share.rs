@@ -6,8 +6,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
-use super::plan::{Key, PlannedDump};
+use super::plan::{Key, PlannedDump, hexadecimal};
 use super::state::State;
 use super::{PART, Plan, PlanError, Shard};
 use probe_compare::{
@@ -34,6 +35,25 @@ pub(super) struct ShardFile {
     /// The ops at fault and their neighbours.
     #[serde(default, skip_serializing_if = "Suspects::is_empty")]
     pub(super) suspects: Suspects,
+    /// Hash of the file, in which its own digits count as zeros. It comes last.
+    hash: String,
+}
+
+/// Digits of the hash, and bytes behind them.
+const DIGITS: usize = 64;
+const BEHIND: &[u8] = b"\"}\n";
+
+/// Fills in the hash of a file, or checks it: returns the digits that it should have.
+fn sealed(bytes: &mut [u8]) -> Option<String> {
+    let end = bytes.len().checked_sub(BEHIND.len())?;
+    let (digits, behind) = bytes.get_mut(end.checked_sub(DIGITS)?..)?.split_at_mut(DIGITS);
+    if behind != BEHIND {
+        return None;
+    }
+    digits.fill(b'0');
+    let hash = hexadecimal(&Sha256::digest(&*bytes));
+    bytes.get_mut(end - DIGITS..end)?.copy_from_slice(hash.as_bytes());
+    Some(hash)
 }
 
 /// The result of a shard.
@@ -73,13 +93,15 @@ pub(super) fn read_done(
     copies: &Copies,
 ) -> Result<Option<Done>, PlanError> {
     let path = folder.join(PART);
-    let bytes = match fs::read(copies.place(&path)) {
+    let mut bytes = match fs::read(copies.place(&path)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(PlanError::Io { path, source }),
     };
-    let Ok(found) = serde_json::from_slice::<ShardFile>(&bytes) else {
-        // Files appear atomically, but a disk may still have lost part of one.
+    let found = serde_json::from_slice::<ShardFile>(&bytes).ok();
+    let hash_of_file = sealed(&mut bytes);
+    let Some(found) = found.filter(|found| Some(&found.hash) == hash_of_file.as_ref()) else {
+        // Files appear atomically, but a disk may still have lost or changed part of one: the shard is to be run again.
         return Ok(None);
     };
     if (found.plan.as_str(), found.shard, found.of) != (hash, shard.index(), shard.count()) {
@@ -183,11 +205,13 @@ pub(super) fn compare_shard_if(
         of: shard.count(),
         state: (&fold).into(),
         suspects,
+        hash: "0".repeat(DIGITS),
     };
     let unwritable =
         |error: serde_json::Error| PlanError::Misuse { path: folder.join(PART), message: error.to_string() };
     let mut bytes = serde_json::to_vec(&file).map_err(unwritable)?;
     bytes.push(b'\n');
+    sealed(&mut bytes);
     let mut draft = Draft::create(&copies.place(&folder.join(PART))).map_err(CompareError::from)?;
     draft.file().write_all(&bytes).map_err(|error| CompareError::from(draft.refused(error)))?;
     draft.place().map_err(CompareError::from)?;

@@ -176,15 +176,16 @@ def _run_replay(options: argparse.Namespace) -> int:
 
 
 def _shown(replays: Path) -> str:
-    """Makes the page beside the replays again, if its rows are there; returns what to tell the user."""
+    """Makes page and workbook beside the replays again, if their rows are there; returns what to tell the user."""
     from probe import _core
 
     folder = replays.parent
-    if not (folder / "result.parquet").is_file():
+    if not any((folder / name).is_file() for name in ("result.parquet", "plan.json")):
         return f"written: {replays}"
     if _core.main(["probe", "report", str(folder), "-q"]) != 0:
-        raise Misused(f"{folder}: its page cannot be made again; the reason is above")
-    return f"shown in: {folder / 'result.html'}"
+        raise Misused(f"{folder}: its reports cannot be made again; the reason is above")
+    made = [str(folder / name) for name in ("result.html", "result.xlsx") if (folder / name).is_file()]
+    return f"shown in: {' and '.join(made)}"
 
 
 def _import(name: str) -> None:

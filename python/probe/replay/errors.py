@@ -27,6 +27,9 @@ _MOVED = 8.0
 #: Elements by which is told whether values were only moved.
 _LOOKED_AT = 4096
 
+#: Roundings of a call's inputs that may add up in an element: the 3 bits beyond which a result is at fault.
+_ROUNDINGS = 8.0
+
 #: Unit roundoff by type: half the distance from 1 to the next number.
 UNIT = {
     torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8,
@@ -57,6 +60,8 @@ class Reference:
     scales: dict[str, torch.Tensor]
     #: Results whose values were only moved, or chosen.
     moved: set[str]
+    #: Elements at a pole, by path: a small error of what the call read decides if they are finite.
+    poles: dict[str, torch.Tensor]
 
 
 def reference(call: Call) -> Reference:
@@ -76,7 +81,7 @@ def reference(call: Call) -> Reference:
         first = (str(error).strip().splitlines() or [""])[0]
         raise NotReplayed(f"float64 cannot be computed: {type(error).__name__}: {first[:120]}") from None
     known = _magnitudes(call)
-    scales, moved = {}, set()
+    scales, poles, moved = {}, {}, set()
     for path in call.results:
         value = values.get(path)
         if value is None or not (value.is_floating_point() or value.is_complex()):
@@ -84,13 +89,15 @@ def reference(call: Call) -> Reference:
         finite = torch.isfinite(value)
         size = torch.where(finite, value, 0).abs()
         change = torch.zeros_like(size)
+        poles[path] = torch.zeros_like(finite)
         for other in shaken:
+            poles[path] |= torch.isfinite(other[path]) != finite
             moves = torch.nan_to_num((other[path] - value).abs() / _TINY, 0.0, 0.0, 0.0)
             change += moves.square() / len(shaken)
         if _is_moved(size, change, known):
             moved.add(path)
         scales[path] = torch.where(finite, (size.square() + change).sqrt(), 0)
-    return Reference(values, scales, moved)
+    return Reference(values, scales, moved, poles)
 
 
 def _holds_still(call: Call, values: dict[str, torch.Tensor]) -> None:
@@ -135,20 +142,21 @@ def errors(recorded: dict[str, torch.Tensor], of: Reference) -> list[Error]:
             continue
         if value.shape != result.shape:
             raise NotReplayed(f"output.{path} has shape {list(result.shape)}, here {list(value.shape)}")
-        found.append(_error(path, result, value, of.scales.get(path), path in of.moved))
+        found.append(_error(path, result, value, of.scales.get(path), path in of.moved, of.poles.get(path)))
     if not found:
         raise NotReplayed("none of its recorded results can be computed from what it was given")
     return found
 
 
-def _error(path: str, result: torch.Tensor, value: torch.Tensor, scale: torch.Tensor | None, moved: bool) -> Error:
-    if scale is None or not (result.is_floating_point() or result.is_complex()):
+def _error(path: str, result: torch.Tensor, value: torch.Tensor, scale: torch.Tensor | None, moved: bool, poles: torch.Tensor | None) -> Error:
+    if scale is None or poles is None or not (result.is_floating_point() or result.is_complex()):
         off = (result != value.to(result.dtype)).double().mean().item()
         return Error(path, result.dtype, off, off, "elements differ" if off else "")
     rounded = evaluate.widened(value.to(result.dtype))
     wide = evaluate.widened(result)
-    finite = torch.isfinite(rounded)
-    strange = int((torch.isfinite(wide) != finite).sum())
+    undecided = poles | _at_limit(value, scale, result.dtype)
+    finite = torch.isfinite(rounded) & ~(undecided & ~torch.isfinite(wide))
+    strange = int((~undecided & (torch.isfinite(wide) != finite)).sum())
     if strange:
         return Error(path, result.dtype, math.inf, math.inf, f"{strange} elements are finite on one side only")
     distance = torch.where(finite, wide - value, 0).abs()
@@ -158,6 +166,11 @@ def _error(path: str, result: torch.Tensor, value: torch.Tensor, scale: torch.Te
     l2 = (distance.norm() / (scale.norm() + least(result.dtype))).item()
     others = 0.0 if moved else scale.square().mean().sqrt().item() / 8
     return Error(path, result.dtype, l2, (distance / (scale + others + least(result.dtype))).max().item())
+
+
+def _at_limit(value: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Returns the elements of which rounding decides if they are beyond the largest number of their type."""
+    return (value.abs() - torch.finfo(dtype).max).abs() <= _ROUNDINGS * UNIT.get(dtype, 2.0**-24) * scale
 
 
 def least(dtype: torch.dtype) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -65,11 +67,14 @@ def test_the_page_of_a_report_shows_the_answer(tmp_path: Path, capsys: pytest.Ca
     gelu = [*PAIR, "--op", "Functional.gelu.1.forward", "--times", "1"]
     for arguments in (gelu, [*gelu, "--report", "probe-report"], [*PAIR, "--op", "Functional.gelu.0.forward"]):
         command.main("replay", arguments)
-        assert capsys.readouterr().out.endswith("shown in: probe-report/result.html\n")
+        assert capsys.readouterr().out.endswith("shown in: probe-report/result.html and probe-report/result.xlsx\n")
     kept = json.loads(Path("probe-report/replays.json").read_text())["replays"]
     assert [(each["op"], each["guilty"]) for each in kept] == [("Functional.gelu.1.forward", "candidate"), ("Functional.gelu.0.forward", None)]
     assert [row["of"] for row in kept[0]["results"][0]["rows"]] == ["baseline, recorded", "candidate, recorded", "replayed here, cpu"]
     assert page.read_bytes() != before
+    with zipfile.ZipFile("probe-report/result.xlsx") as book:
+        assert 'name="replays"' in book.read("xl/workbook.xml").decode()
+        assert "baseline: the candidate's kernel" in html.unescape(book.read("xl/worksheets/sheet2.xml").decode())
     # Another comparison lies there: only who asks for it is told.
     other = [PAIR[2], "--against", PAIR[0], "--op", "Functional.gelu.1.forward"]
     command.main("replay", other)
@@ -181,6 +186,35 @@ def test_a_lower_precision_is_named(compute: Any, words: str | None) -> None:
     call = product(compute)
     found = precisions.explanation(call, "0", errors.reference(call))
     assert found is None if words is None else words in (found or ""), found
+
+
+@pytest.mark.parametrize(("before", "now", "stays"), [(10.0, 6.0, False), (10.0, 9.5, True), (1e4, 2e3, True), (1e4, 20.0, False), (torch.inf, torch.inf, True), (torch.inf, 1e9, False)])
+def test_a_call_stays_beyond_the_limit_while_it_shrinks(before: float, now: float, stays: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script, "_ratio", lambda call, device, allowed: now if device == "npu:0" else 1.0)
+    assert script._still_fails(Call("Torch.exp.0.forward", [torch.ones(2)], {}, {}), "npu:0", {}, before) is stays
+
+
+def off(api: str, inputs: list[torch.Tensor], result: torch.Tensor) -> float:
+    call = Call(f"{api}.0.forward", inputs, {}, {"0": result})
+    (error,) = errors.errors(call.results, errors.reference(call))
+    return error.peak
+
+
+def test_at_a_pole_any_value_is_right() -> None:
+    inputs = torch.tensor([-1.0, -2.0, 0.0, 0.5, 3.0])
+    result = torch.digamma(inputs)
+    result[:2] = torch.tensor([-1.3e7, torch.inf])
+    assert off("Torch.digamma", [inputs], result) < 1e-6
+    # An exact zero is no number beside the pole, and the other elements are judged.
+    assert off("Torch.digamma", [inputs], result.where(inputs != 0, 7.0)) == torch.inf
+    assert off("Torch.digamma", [inputs], result.where(inputs != 3, 1.0)) > 0.01
+    assert off("Torch.digamma", [inputs], result.where(inputs != 3, torch.inf)) == torch.inf
+
+
+def test_rounding_decides_what_is_beyond_the_largest_number() -> None:
+    inputs = [torch.tensor([256.0, 2.0], dtype=torch.float16), torch.tensor([255.875, 3.0], dtype=torch.float16)]
+    assert off("Torch.mul", inputs, torch.tensor([torch.inf, 6.0], dtype=torch.float16)) < 1e-3
+    assert off("Torch.mul", inputs, torch.tensor([65504.0, torch.inf], dtype=torch.float16)) == torch.inf
 
 
 def test_a_call_shrinks_while_it_fails() -> None:

@@ -8,7 +8,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 use super::json::{Key, Node, quote_bare_numbers};
-use super::leaf::{LeafSeed, SlotSink};
+use super::leaf::{LeafSeed, SlotSink, damaged};
 use probe_dump::{Checksum, Op, OpKind, OpName, Phase, Slot, SlotName, SlotSide, Task};
 
 /// Content of an index file.
@@ -196,7 +196,7 @@ impl<'de> Visitor<'de> for BlockVisitor<'_> {
                 "output" => ("output", SlotSide::Output, false),
                 "parameters" => ("parameter", SlotSide::Parameter, true),
                 _ => {
-                    entries.next_value::<IgnoredAny>()?;
+                    self.unknown(&key, &mut entries)?;
                     continue;
                 }
             };
@@ -208,6 +208,22 @@ impl<'de> Visitor<'de> for BlockVisitor<'_> {
             } else {
                 entries.next_value_seed(LeafSeed(&mut sink))?;
             }
+        }
+        Ok(())
+    }
+}
+
+impl BlockVisitor<'_> {
+    /// Reads an entry under a name that none has. If it holds tensors, they are the inputs or results of an op whose file is damaged, and would be
+    /// lost without a word.
+    fn unknown<'de, A: MapAccess<'de>>(&mut self, key: &str, entries: &mut A) -> Result<(), A::Error> {
+        let mut lost = Vec::new();
+        self.path.clear();
+        self.path.push_str(key);
+        let mut sink = SlotSink { slots: &mut lost, path: &mut self.path, side: SlotSide::Input };
+        entries.next_value_seed(LeafSeed(&mut sink))?;
+        if lost.iter().any(|slot| slot.value.tensor().is_some()) {
+            self.slots.push(Slot::new(key, SlotSide::Input, damaged()));
         }
         Ok(())
     }
@@ -270,6 +286,17 @@ mod tests {
         assert_eq!(paths(&index.ops[1]), ["input.0", "kwarg.approximate", "output.0.0", "output.0.1"]);
         assert_eq!(paths(&index.ops[2]), ["input.0"]);
         assert_eq!(paths(&index.ops[3]), ["grad.weight", "grad.bias"]);
+    }
+
+    #[test]
+    fn tensors_under_an_unknown_name_are_damage() {
+        let text = format!(
+            r#"{{"task":"statistics","level":"L1","data":{{"A.a.0.forward":{{"input_azgs":[{TENSOR}],"is_recompute":true,"output":[{TENSOR}]}}}}}}"#
+        );
+        let (mut index, fault) = parse(&mut text.into_bytes());
+        assert!(fault.is_none());
+        assert_eq!(paths(&index.ops[0]), ["input_azgs", "output.0"]);
+        assert_eq!(super::super::leaf::take_damaged(&mut index.ops[0]), ["input_azgs".into()]);
     }
 
     #[test]

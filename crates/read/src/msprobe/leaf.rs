@@ -20,7 +20,7 @@ use probe_dump::{
 const DAMAGED: &str = "damaged record";
 
 /// Returns the placeholder, which [`take_damaged`] later reports for the part.
-fn damaged() -> Value {
+pub(super) fn damaged() -> Value {
     Value::Scalar(Scalar::printed(DAMAGED, ""))
 }
 

@@ -119,7 +119,7 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
         }
         for slot in leaf::take_damaged(op) {
             let message = format!(
-                "{} {slot}: this record is damaged, it has no valid type with a value, or with dtype and shape",
+                "{} {slot}: this record is damaged, it has no known name, or no valid type with a value, or with dtype and shape",
                 op.name
             );
             faults.push(ReadError::format(path, message));

@@ -38,6 +38,8 @@ pub enum OpColumn {
     OutputError,
     /// Number of slots.
     Slots,
+    /// Answer of a replay.
+    Replay,
     /// Source line.
     Source,
     /// Reason for the op's role.
@@ -58,7 +60,14 @@ impl OpColumn {
             Self::Slot,
         ];
         all.extend(FIRST_METRICS.map(Self::Metric));
-        all.extend([Self::Basis, Self::InputError, Self::OutputError, Self::Source, Self::Reason]);
+        all.extend([
+            Self::Basis,
+            Self::InputError,
+            Self::OutputError,
+            Self::Replay,
+            Self::Source,
+            Self::Reason,
+        ]);
         all.extend([Self::Phase, Self::Module]);
         all.extend(other_metrics().map(Self::Metric));
         all.extend([Self::Estimated, Self::Slots]);
@@ -84,6 +93,7 @@ impl OpColumn {
             Self::InputError => "input_error",
             Self::OutputError => "output_error",
             Self::Slots => "slots",
+            Self::Replay => "replay",
             Self::Source => "source",
             Self::Reason => "reason",
         }
@@ -105,7 +115,7 @@ impl OpColumn {
             Self::Phase | Self::Role | Self::Cause | Self::Verdict | Self::Basis => Kind::Category,
             Self::Metric(_) | Self::InputError | Self::OutputError => Kind::Real,
             Self::Estimated => Kind::Flag,
-            Self::Op | Self::Module | Self::Slot | Self::Source | Self::Reason => Kind::Text,
+            Self::Op | Self::Module | Self::Slot | Self::Replay | Self::Source | Self::Reason => Kind::Text,
         }
     }
 
@@ -120,6 +130,7 @@ impl OpColumn {
             Self::Metric(_) => METRIC_WIDTH,
             Self::Estimated | Self::Basis => 10,
             Self::InputError | Self::OutputError => 12,
+            Self::Replay => 84,
             Self::Source => 26,
             Self::Reason => 70,
         }
@@ -148,6 +159,9 @@ impl OpColumn {
             Self::InputError => "largest relative l2 error among the inputs of the op",
             Self::OutputError => "largest relative l2 error among the outputs of the op",
             Self::Slots => "number of values recorded for the op, both sides together",
+            Self::Replay => {
+                "answer of `probe replay`, if the op was replayed; links to its numbers in the sheet replays"
+            }
             Self::Source => "innermost line of the call stack outside the framework, if stacks were recorded",
             Self::Reason => "why the op has its role; empty for clean ops",
         }

@@ -28,6 +28,7 @@ use probe_files::{Draft, ReportError};
 use probe_judge::Summary;
 pub use stored::from_parquet;
 
+use super::replays::Replay;
 use super::{StoredError, StoredRun};
 
 /// Writer of `result.html`.
@@ -39,6 +40,8 @@ pub struct HtmlReport {
     gallery: Gallery,
     /// Portraits of earlier comparisons, as stored in their files.
     stored: Vec<Box<RawValue>>,
+    /// Replays of an earlier comparison.
+    replays: Vec<Replay>,
 }
 
 /// Begins the page that will become `draft`.
@@ -55,7 +58,14 @@ impl HtmlReport {
     pub fn create(path: &Path) -> Result<Self, ReportError> {
         let mut draft = Draft::create(path)?;
         let page = begin(&mut draft)?;
-        Ok(Self { draft, page, packer: Packer::default(), gallery: Gallery::default(), stored: Vec::new() })
+        Ok(Self {
+            draft,
+            page,
+            packer: Packer::default(),
+            gallery: Gallery::default(),
+            stored: Vec::new(),
+            replays: Vec::new(),
+        })
     }
 }
 
@@ -77,13 +87,14 @@ impl ReportWriter for HtmlReport {
     fn stored(&mut self, run: &StoredRun, summary: &Summary) -> Result<(), StoredError> {
         let Self { draft, page, packer, stored, .. } = self;
         *stored = stored::add_run(run, summary, packer, page, draft)?;
+        self.replays.clone_from(&run.replays);
         Ok(())
     }
 
     fn finish(self: Box<Self>, summary: &Summary) -> Result<Draft, ReportError> {
-        let Self { draft, mut page, mut packer, gallery, stored } = *self;
+        let Self { draft, mut page, mut packer, gallery, stored, replays } = *self;
         let looks = if stored.is_empty() { Looks::Live(gallery.wire()) } else { Looks::Stored(&stored) };
-        let comparison = Comparison { report: Report::from(summary), portraits: looks, replays: &[] };
+        let comparison = Comparison { report: Report::from(summary), portraits: looks, replays: &replays };
         let done = page.add(packer.take()).and_then(|()| page.finish(&Head::comparison(&comparison)));
         match done {
             Ok(_) => Ok(draft),

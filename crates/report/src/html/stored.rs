@@ -15,7 +15,7 @@ use super::pack::{Packer, needed};
 use super::page::Page;
 use crate::columns::SlotColumn;
 use crate::gallery::MAX_PORTRAITS;
-use crate::parquet::{PORTRAITS, REPORT};
+use crate::parquet::PORTRAITS;
 use crate::replays::{self, Replay};
 use crate::stored::{StoredError, StoredFile, StoredPart, StoredRun};
 use probe_files::Draft;
@@ -38,14 +38,11 @@ struct Stored<'a> {
 /// cannot be written.
 pub fn from_parquet(path: &Path, target: &Path) -> Result<Draft, StoredError> {
     let file = StoredFile::open(path)?;
-    let answer = |key| file.text(key).and_then(|text| RawValue::from_string(text.to_owned()).ok());
-    let report = answer(REPORT).ok_or_else(|| {
-        file.unreadable(
-            "holds rows but no answer: written by an older version, or by another program; compare again",
-        )
-    })?;
-    let portraits = answer(PORTRAITS).ok_or_else(|| file.damaged("no portraits"))?;
-    let replays = replays::beside(path)?;
+    let report = file.answer()?.to_owned();
+    let report = RawValue::from_string(report).map_err(|error| file.damaged(error))?;
+    let portraits = file.text(PORTRAITS).and_then(|text| RawValue::from_string(text.to_owned()).ok());
+    let portraits = portraits.ok_or_else(|| file.damaged("no portraits"))?;
+    let replays = replays::of_folder(path.parent().unwrap_or(path))?;
     let mut draft = Draft::create(target)?;
     let mut page = begin(&mut draft)?;
     let mut packer = Packer::default();

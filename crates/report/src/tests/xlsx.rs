@@ -8,8 +8,9 @@ use calamine::{Data, Range, Reader, Xlsx, open_workbook};
 use super::fixture::{Part, both, data, everything, full_summary, hostile_names, summary, tensor};
 use crate::StoredRun;
 use crate::columns::{OpColumn, SlotColumn, UnmatchedColumn};
+use crate::parquet::ParquetReport;
 use crate::rows::{Cell, op_rows};
-use crate::xlsx::XlsxReport;
+use crate::xlsx::{XlsxReport, from_parquet};
 use crate::{Extent, ReportWriter};
 use probe_compare::PartReport;
 use probe_dump::Task;
@@ -78,10 +79,12 @@ fn every_cell_reads_back() {
     }
 
     let ops = sheet(&mut book, "summary");
-    assert_eq!(header(&ops), OpColumn::all().iter().map(|c| c.label()).collect::<Vec<_>>());
+    let op_columns: Vec<_> =
+        OpColumn::all().into_iter().filter(|column| *column != OpColumn::Replay).collect();
+    assert_eq!(header(&ops), op_columns.iter().map(|c| c.label()).collect::<Vec<_>>());
     assert_eq!(ops.rows().count(), part.pair.ops.len() + 1);
     for (op, cells) in op_rows(&report).zip(ops.rows().skip(1)) {
-        for (column, cell) in OpColumn::all().into_iter().zip(cells) {
+        for (&column, cell) in op_columns.iter().zip(cells) {
             if column != OpColumn::Op {
                 assert_eq!(
                     cell,
@@ -409,6 +412,50 @@ fn rows_of_shards_make_the_workbook_of_one_process() {
         place == 1 || valued[place - 2]
     });
     assert_eq!(cells(&mut made), expected);
+}
+
+#[test]
+fn replays_are_beside_their_ops() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let part = everything();
+    let mut writer = Box::new(ParquetReport::create(&path("result.parquet")).unwrap());
+    writer.part(&part.report()).unwrap();
+    writer.finish(&full_summary(&part)).unwrap().place().unwrap();
+    let made = |name: &str| -> Book {
+        open_workbook(from_parquet(&path("result.parquet"), &path(name)).unwrap().place().unwrap()).unwrap()
+    };
+    let mut before = made("before.xlsx");
+    let row = |of: &str| {
+        serde_json::json!({
+            "of": of, "rmse": 2.5e-4, "largest_relative": "inf", "largest_ulp": 1.5e5, "beyond": 0.998, "l2": 4.1e-4
+        })
+    };
+    let op = column(&sheet(&mut before, "summary"), "op")[1].to_string();
+    let replay = |op: &str| {
+        serde_json::json!({
+            "step": 0, "rank": 0, "op": op, "guilty": "candidate", "answer": "the candidate's kernel", "equal_to": null,
+            "results": [{ "output": "0", "standard": "fails L2", "rows": [row("baseline, recorded"), row("replayed")] }]
+        })
+    };
+    let replays =
+        serde_json::json!({ "schema_version": 1, "replays": [replay("Torch.gone.0.forward"), replay(&op)] });
+    std::fs::write(path("replays.json"), replays.to_string()).unwrap();
+    let mut after = made("after.xlsx");
+    assert_eq!(after.sheet_names(), ["run info", "summary", "tensors", "unmatched", "replays", "legend"]);
+    let said: Vec<_> = column(&sheet(&mut after, "summary"), "replay").iter().map(Data::to_string).collect();
+    let expected = |row: usize| if row == 1 { "the candidate's kernel" } else { "" };
+    assert_eq!(said, (0..said.len()).map(expected).collect::<Vec<_>>());
+    let numbers = sheet(&mut after, "replays");
+    let text = |label| column(&numbers, label).iter().map(Data::to_string).collect::<Vec<_>>();
+    assert_eq!(text("op"), ["Torch.gone.0.forward", "Torch.gone.0.forward", &op, &op]);
+    assert_eq!(text("of")[2..], ["baseline, recorded", "replayed"]);
+    assert_eq!(text("max rel")[3], "inf");
+    let unchanged = |book: &mut Book| {
+        ["tensors", "unmatched"]
+            .map(|name| sheet(book, name).rows().map(<[Data]>::to_vec).collect::<Vec<_>>())
+    };
+    assert_eq!(unchanged(&mut after), unchanged(&mut before));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use probe_measure::{Evidence, Metric};
 
 /// Contents of a part, as far as they decide which columns can be filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Content(u8);
+pub(super) struct Content(u16);
 
 impl Content {
     const DATA: Self = Self(1);
@@ -20,7 +20,9 @@ impl Content {
     const GRADIENTS: Self = Self(32);
     const COUNTS: Self = Self(64);
     const SKETCHES: Self = Self(128);
-    /// Every column.
+    /// Answers of replays, which come later than the comparison.
+    pub(super) const REPLAYS: Self = Self(256);
+    /// Every column that a comparison can fill.
     pub(super) const EVERYTHING: Self = Self(255);
 
     /// Returns the contents of `part`.
@@ -107,6 +109,7 @@ pub(super) fn op_columns(content: Content) -> Vec<OpColumn> {
     let fills = |column: &OpColumn| match column {
         OpColumn::Metric(metric) => content.metric(*metric),
         OpColumn::Estimated | OpColumn::Basis => content.has(Content::DIFFERENCES),
+        OpColumn::Replay => content.has(Content::REPLAYS),
         _ => true,
     };
     OpColumn::all().into_iter().filter(fills).collect()

@@ -45,11 +45,11 @@ const TITLE_FITS: usize = 125;
 /// Characters per line of a text beside its key.
 const TEXT_FITS: usize = 170;
 
-/// Writes the sheet. `selections` describes the content of each table that does not hold everything.
+/// Writes the sheet. `contents` describes each table that does not hold everything, and those that not every workbook has.
 pub(super) fn write(
     summary: &Summary,
     faults: &HashMap<(u64, u32, usize), Spot>,
-    selections: &[(&str, String)],
+    contents: &[(&str, String)],
     folder: &Path,
 ) -> io::Result<Sheet> {
     let tab = match summary.verdict {
@@ -73,7 +73,7 @@ pub(super) fn write(
     for note in &summary.notes {
         page.pair("note", Style::Plain, note);
     }
-    for (sheet, holds) in selections {
+    for (sheet, holds) in contents {
         page.pair(&format!("sheet {sheet}"), Style::Plain, holds);
     }
     page.blank();

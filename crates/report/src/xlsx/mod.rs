@@ -3,7 +3,7 @@
 //! Rows are made and compressed by several threads as parts arrive. What is compressed goes to temporary files when it is
 //! large, so memory use stays flat.
 //!
-//! Sheets: `run info` (the answer), `summary` (a row per op), `tensors` (a row per slot), `unmatched`, `legend`. For a large comparison the tables
+//! Sheets: `run info` (the answer), `summary` (a row per op), `tensors` (a row per slot), `unmatched`, `replays` if there are any, `legend`. For a large comparison the tables
 //! hold a selection. A full sheet continues in `tensors 2`. Columns that the recorded task cannot fill are omitted; a part of another task, which
 //! needs more columns, begins a new sheet.
 
@@ -15,6 +15,7 @@ mod legend;
 mod member;
 mod package;
 mod pairs;
+mod replays;
 pub(super) mod rollout;
 mod rows;
 mod selection;
@@ -24,6 +25,8 @@ mod style;
 mod table;
 mod tables;
 mod text;
+
+pub use stored::from_parquet;
 
 use std::fmt;
 use std::io;
@@ -37,6 +40,7 @@ use self::table::Strip;
 use self::tables::{Entry, TableOp, Tables};
 use super::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use super::number::thousands;
+use super::replays::Replay;
 use super::rows::{OpRow, op_rows};
 use super::{Extent, ReportWriter};
 use super::{StoredError, StoredRun};
@@ -51,6 +55,8 @@ pub struct XlsxReport {
     tables: Tables,
     ops: Selection,
     values: Selection,
+    /// Replays of an earlier comparison.
+    replays: Vec<Replay>,
 }
 
 impl fmt::Debug for XlsxReport {
@@ -78,6 +84,7 @@ impl XlsxReport {
             tables: Tables::new(draft.folder(), rows, most_unmatched),
             ops: Selection::new(extent, most, |_| 1),
             values: Selection::new(extent, most, Outline::rows),
+            replays: Vec::new(),
             draft,
         })
     }
@@ -104,6 +111,7 @@ impl XlsxReport {
             values: if in_values { op.slot_count() as u64 } else { 0 },
             unmatched: table::one_sided_rows(&op),
             fault: op.judged().cause.map(|_| (step, rank, op.order())),
+            replay: None,
         }))
     }
 
@@ -112,7 +120,7 @@ impl XlsxReport {
         if self.content.is_none() {
             self.provide(Content::EVERYTHING)?;
         }
-        let Tables { folder, summary: ops, values, unmatched, unmatched_left_out, faults, .. } =
+        let Tables { folder, summary: ops, values, unmatched, unmatched_left_out, faults, replayed, .. } =
             &mut self.tables;
         if *unmatched_left_out > 0 {
             let more = thousands(*unmatched_left_out);
@@ -120,15 +128,17 @@ impl XlsxReport {
                 "and {more} more, all in result.parquet, or here with `probe compare --full`"
             ))?;
         }
-        let selections: Vec<(&str, String)> =
-            [("summary", self.ops.in_words("ops")), ("tensors", self.values.in_words("values"))]
-                .into_iter()
-                .filter_map(|(sheet, words)| Some((sheet, words?)))
-                .collect();
-        let mut sheets = vec![front::write(summary, faults, &selections, folder)?];
+        let contents = [
+            ("summary", self.ops.in_words("ops")),
+            ("tensors", self.values.in_words("values")),
+            (replays::SHEET, replays::in_words(&self.replays)),
+        ];
+        let contents: Vec<(&str, String)> =
+            contents.into_iter().filter_map(|(sheet, words)| Some((sheet, words?))).collect();
+        let is_selection = self.ops.notice().or(self.values.notice()).is_some();
+        let mut sheets = vec![front::write(summary, faults, &contents, folder)?];
         let nothing = |otherwise: &str| {
-            let words =
-                if selections.is_empty() { otherwise } else { "no op is at fault, and no value differs" };
+            let words = if is_selection { "no op is at fault, and no value differs" } else { otherwise };
             format!("empty: {words}")
         };
         sheets.extend(ops.take_sheets(&nothing("no op was compared"))?);
@@ -136,6 +146,9 @@ impl XlsxReport {
         sheets.extend(
             unmatched.take_sheets("empty: every op and every value that was compared has a counterpart")?,
         );
+        if !self.replays.is_empty() {
+            sheets.push(replays::write(&self.replays, replayed, folder)?);
+        }
         sheets.push(legend::write(folder)?);
         Ok(sheets)
     }
@@ -150,7 +163,7 @@ impl TableOp for OpRow<'_> {
 
     fn summary(&self, strip: &mut Strip<'_, OpColumn>, details: Option<&Spot>) {
         let shown = self.representative();
-        strip.op(|column| self.cell(column, shown), details);
+        strip.op(|column| self.cell(column, shown), details, None);
     }
 
     fn unmatched(&self, strip: &mut Strip<'_, UnmatchedColumn>, details: impl Fn(usize) -> Option<Spot>) {

@@ -4,18 +4,26 @@
 //! they can be written in the order of steps and ranks, regardless of the order of the shards.
 
 use std::ops::Range;
+use std::path::Path;
 
 use super::XlsxReport;
 use super::content::Content;
+use super::replays::{Answer, Answers};
 use super::rows::Spot;
 use super::selection::Outline;
 use super::table::Strip;
 use super::tables::{Entry, TableOp};
+use crate::ReportWriter as _;
 use crate::columns::{OpColumn, Side, SlotColumn, UnmatchedColumn};
+use crate::model::summary;
 use crate::rows::Cell;
-use crate::stored::{Columns, StoredError, StoredRow, StoredRows, StoredRun};
+use crate::stored::{Columns, StoredError, StoredFile, StoredRow, StoredRows, StoredRun};
+use probe_files::Draft;
 use probe_judge::Verdict;
 use probe_measure::Basis;
+
+/// Rows that are held at once, some 250 MB.
+const MAX_HELD: usize = 1 << 18;
 
 /// An op as seen in the first pass.
 #[derive(Debug)]
@@ -49,13 +57,41 @@ struct Shown {
     lone: u64,
 }
 
+/// Makes a workbook of the result at `path`, with the replays beside it, to be placed at `target`.
+///
+/// # Errors
+/// [`StoredError`] when the result cannot be read or was written by a version that did not store what a workbook needs, or when the
+/// workbook cannot be written.
+pub fn from_parquet(path: &Path, target: &Path) -> Result<Draft, StoredError> {
+    let file = StoredFile::open(path)?;
+    let summary = summary(file.answer()?).map_err(|error| file.damaged(error))?;
+    let mut report = XlsxReport::create(target, file.extent())?;
+    let run = StoredRun::open(&[path.to_owned()])?.with_replays(path.parent().unwrap_or(path))?;
+    report.write_stored(&run)?;
+    Ok(Box::new(report).finish(&summary)?)
+}
+
 impl XlsxReport {
     /// Writes the selected rows of a run.
     pub(super) fn write_stored(&mut self, run: &StoredRun) -> Result<(), StoredError> {
-        let mut parts = parts(run)?;
+        self.replays.clone_from(&run.replays);
+        let answers = Answers::of(&run.replays);
+        let mut parts = parts(run, &answers)?;
         parts.sort_by_key(|part| (part.step, part.rank));
         let shown = self.choose(&parts);
         drop(parts);
+        for shown in held_at_once(&shown) {
+            self.write_shown(run, shown, &answers)?;
+        }
+        Ok(())
+    }
+
+    fn write_shown(
+        &mut self,
+        run: &StoredRun,
+        shown: &[Shown],
+        answers: &Answers<'_>,
+    ) -> Result<(), StoredError> {
         let mut chosen: Vec<Option<StoredRows>> = Vec::new();
         for (number, file) in run.files.iter().enumerate() {
             let mut ranges: Vec<Range<usize>> =
@@ -70,32 +106,28 @@ impl XlsxReport {
             .zip(&chosen)
             .map(|(file, rows)| rows.as_ref().map(|rows| file.columns(&rows.0, &all)).transpose())
             .collect::<Result<_, _>>()?;
-        // Selected rows of a file are in file order.
-        let mut starts: Vec<usize> = vec![0; run.files.len()];
-        let mut in_files: Vec<(usize, usize)> =
-            shown.iter().enumerate().map(|(index, op)| (op.rows.start, index)).collect();
-        in_files.sort_unstable();
-        let mut places = vec![0; shown.len()];
-        for (_, index) in in_files {
-            let start = &mut starts[shown[index].file];
-            places[index] = *start;
-            *start += shown[index].rows.len();
-        }
+        let places = places(shown, run.files.len());
         let ops = || {
             shown.iter().zip(&places).filter_map(|(op, &start)| {
                 let columns = columns.get(op.file)?.as_ref()?;
-                Some((op, Stored { columns, rows: start..start + op.rows.len() }))
+                let rows = Stored { columns, rows: start..start + op.rows.len(), replay: None };
+                let replay = answers.about(op.step, op.rank, &rows.of_op(SlotColumn::Op));
+                Some((op, Stored { replay, ..rows }))
             })
         };
-        let content = ops()
+        let mut content = ops()
             .flat_map(|(_, op)| op.slots())
             .fold(Content::default(), |found, row| found.union(Content::of_row(|column| row.cell(column))));
+        if !answers.is_empty() {
+            content = content.union(Content::REPLAYS);
+        }
         self.provide(content).map_err(|error| self.draft.refused(error))?;
         let entries = ops().map(|(op, rows)| Entry {
             in_summary: op.in_summary,
             values: if op.in_tensors { rows.rows.len() as u64 } else { 0 },
             unmatched: if op.in_unmatched { op.lone } else { 0 },
             fault: rows.fault(op),
+            replay: rows.replay.map(|found| found.replay),
             op: rows,
         });
         self.tables.write(entries).map_err(|error| self.draft.refused(error))?;
@@ -132,6 +164,36 @@ impl XlsxReport {
     }
 }
 
+/// Divides ops into runs whose rows are held at once; at least one, which may be empty.
+fn held_at_once(shown: &[Shown]) -> Vec<&[Shown]> {
+    let mut held = Vec::new();
+    let (mut first, mut rows) = (0, 0);
+    for (place, op) in shown.iter().enumerate() {
+        if rows + op.rows.len() > MAX_HELD && place > first {
+            held.push(&shown[first..place]);
+            (first, rows) = (place, 0);
+        }
+        rows += op.rows.len();
+    }
+    held.push(&shown[first..]);
+    held
+}
+
+/// Returns the first row of each op among the selected rows of its file, which are in file order.
+fn places(shown: &[Shown], files: usize) -> Vec<usize> {
+    let mut starts: Vec<usize> = vec![0; files];
+    let mut in_files: Vec<(usize, usize)> =
+        shown.iter().enumerate().map(|(index, op)| (op.rows.start, index)).collect();
+    in_files.sort_unstable();
+    let mut places = vec![0; shown.len()];
+    for (_, index) in in_files {
+        let start = &mut starts[shown[index].file];
+        places[index] = *start;
+        *start += shown[index].rows.len();
+    }
+    places
+}
+
 /// Returns the side that has a value the other lacks.
 fn lone(row: &StoredRow<'_>) -> Option<Side> {
     if !is_missing(row) {
@@ -150,7 +212,7 @@ fn verdict(row: &StoredRow<'_>) -> Option<Verdict> {
 }
 
 /// Classifies each op of each part.
-fn parts(run: &StoredRun) -> Result<Vec<Part>, StoredError> {
+fn parts(run: &StoredRun, answers: &Answers<'_>) -> Result<Vec<Part>, StoredError> {
     let columns = [
         SlotColumn::Step,
         SlotColumn::Rank,
@@ -158,12 +220,15 @@ fn parts(run: &StoredRun) -> Result<Vec<Part>, StoredError> {
         SlotColumn::Cause,
         SlotColumn::Verdict,
         SlotColumn::Recorded,
+        SlotColumn::Op,
     ];
+    // Names are read where one is looked for.
+    let columns = &columns[..columns.len() - usize::from(answers.is_empty())];
     let mut parts: Vec<Part> = Vec::new();
     for (number, file) in run.files.iter().enumerate() {
         let mut last = None;
         let mut at = 0;
-        file.read(&columns, None, &mut |row| {
+        file.read(columns, None, &mut |row| {
             let place = row.part().zip(row.order());
             let ((step, rank), order) =
                 place.ok_or_else(|| file.damaged("a row without step, rank or order"))?;
@@ -176,7 +241,8 @@ fn parts(run: &StoredRun) -> Result<Vec<Part>, StoredError> {
             let on_both = matches!(row.cell(SlotColumn::Recorded), Cell::Text(word) if word == "both");
             if last != Some(order) {
                 last = Some(order);
-                let at_fault = row.cell(SlotColumn::Cause) != Cell::Empty;
+                let is_replayed = answers.about(step, rank, &row.cell(SlotColumn::Op)).is_some();
+                let at_fault = is_replayed || row.cell(SlotColumn::Cause) != Cell::Empty;
                 let outline = Outline { values: 0, at_fault, differs: false };
                 part.ops.push(Seen { outline, lone: u32::from(!on_both) });
             }
@@ -195,6 +261,7 @@ fn parts(run: &StoredRun) -> Result<Vec<Part>, StoredError> {
 struct Stored<'a> {
     columns: &'a Columns<'a>,
     rows: Range<usize>,
+    replay: Option<&'a Answer<'a>>,
 }
 
 impl<'a> Stored<'a> {
@@ -249,6 +316,8 @@ impl<'a> Stored<'a> {
             },
             OpColumn::Basis => of_slot(SlotColumn::Basis),
             OpColumn::Slots => Cell::Count(self.rows.len() as u64),
+            // It is a link and written as one.
+            OpColumn::Replay => Cell::Empty,
         }
     }
 }
@@ -261,7 +330,7 @@ impl TableOp for Stored<'_> {
     }
 
     fn summary(&self, strip: &mut Strip<'_, OpColumn>, details: Option<&Spot>) {
-        strip.op(|column| self.cell(column), details);
+        strip.op(|column| self.cell(column), details, self.replay);
     }
 
     fn unmatched(&self, strip: &mut Strip<'_, UnmatchedColumn>, details: impl Fn(usize) -> Option<Spot>) {

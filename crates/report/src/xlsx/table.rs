@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use super::replays::Answer;
 use super::rows::{Rows, Spot};
 use super::sheet::{Head, Layout, Sheet};
 use super::style::Style;
@@ -263,8 +264,13 @@ fn role_style(cell: &Cell<'_>) -> Style {
 }
 
 impl Strip<'_, OpColumn> {
-    /// Adds the row of an op, which links to `details`.
-    pub(super) fn op<'a>(&mut self, cell: impl Fn(OpColumn) -> Cell<'a>, details: Option<&Spot>) {
+    /// Adds the row of an op, which links to `details`, and to its `replay` if there is one.
+    pub(super) fn op<'a>(
+        &mut self,
+        cell: impl Fn(OpColumn) -> Cell<'a>,
+        details: Option<&Spot>,
+        replay: Option<&Answer<'_>>,
+    ) {
         let link = if cell(OpColumn::Cause) == Cell::Empty { Style::Link } else { Style::LinkAtFault };
         self.row(|rows, column| {
             let cell = cell(column);
@@ -275,6 +281,10 @@ impl Strip<'_, OpColumn> {
                 }
                 OpColumn::Metric(_) | OpColumn::InputError | OpColumn::OutputError => {
                     return put_metric(rows, &cell);
+                }
+                OpColumn::Replay => {
+                    let Some(found) = replay else { return rows.skip() };
+                    return found.put(rows);
                 }
                 OpColumn::Verdict => verdict_style(&cell),
                 OpColumn::Role => role_style(&cell),

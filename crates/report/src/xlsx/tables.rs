@@ -43,6 +43,8 @@ pub(super) struct Entry<O> {
     pub(super) unmatched: u64,
     /// Where it is, if it is at fault.
     pub(super) fault: Option<Place>,
+    /// Position of its replay, if there is one.
+    pub(super) replay: Option<usize>,
 }
 
 /// An op, and where its rows are in the tables: the numbers of rows between their ends and its own.
@@ -66,6 +68,8 @@ pub(super) struct Tables {
     pub(super) unmatched_left_out: u64,
     /// First rows of the ops at fault.
     pub(super) faults: HashMap<Place, Spot>,
+    /// First rows of the ops that were replayed.
+    pub(super) replayed: HashMap<usize, Spot>,
 }
 
 impl Tables {
@@ -79,6 +83,7 @@ impl Tables {
             most_unmatched,
             unmatched_left_out: 0,
             faults: HashMap::new(),
+            replayed: HashMap::new(),
         }
     }
 
@@ -115,13 +120,19 @@ impl Tables {
                 values: place(&mut values, entry.values),
                 unmatched: place(&mut unmatched, lone),
             };
-            if let Some(fault) = entry.fault {
-                // An op without values has no row in that table.
-                if !placed.values.is_empty() {
-                    self.faults.insert(fault, self.values.spot(placed.values.start));
-                } else if !placed.summary.is_empty() {
-                    self.faults.insert(fault, self.summary.spot(placed.summary.start));
-                }
+            // An op without values has no row in that table.
+            let spot = if !placed.values.is_empty() {
+                Some(self.values.spot(placed.values.start))
+            } else if !placed.summary.is_empty() {
+                Some(self.summary.spot(placed.summary.start))
+            } else {
+                None
+            };
+            if let (Some(fault), Some(spot)) = (entry.fault, &spot) {
+                self.faults.insert(fault, spot.clone());
+            }
+            if let (Some(replay), Some(spot)) = (entry.replay, spot) {
+                self.replayed.insert(replay, spot);
             }
             placed
         })
