@@ -11,7 +11,7 @@ use super::setting::Setting;
 use super::tolerance::DTypeTolerance;
 use super::update::{self, Weights};
 use super::value::{ExpectedError, ValueKind};
-use probe_dump::{OpKind, Phase};
+use probe_dump::{OpKind, Phase, Slot};
 
 /// Fraction of weights that must be equal to the bit (within rounding) for the others to stand out: more than
 /// half.
@@ -23,6 +23,9 @@ pub struct History {
     pub(super) learned: (Learned, Seen),
     weights: Weights,
     gradients: GradientErrors,
+    /// Values that differ and that an op made: the next step may read them again, as it does a codebook that follows a
+    /// moving mean.
+    made: HashSet<Extremes>,
     /// Updates were judged at the optimizer.
     optimizer_seen: bool,
     /// An op was at fault.
@@ -30,6 +33,9 @@ pub struct History {
     /// A step was judged.
     pub(super) any: bool,
 }
+
+/// Length of a value, and its largest and smallest element on both sides, as bits: whatever view of it is recorded.
+type Extremes = (u64, [[u64; 2]; 2]);
 
 impl History {
     /// Builds the state left by a weighed part.
@@ -43,6 +49,7 @@ impl History {
             learned,
             weights: update::weights(flow),
             optimizer_seen: flow.nodes.iter().any(|node| node.traits.optimizes && node.is_paired),
+            made: made(flow),
             gradients,
             diverged,
             any: true,
@@ -59,9 +66,14 @@ pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (E
         expected = Walk::over(flow, setting, coarse);
     }
     let drifted = choose_arrivals(flow, &mut expected, flow.pair.step, !history.any);
+    let consecutive = flow.pair.since == Some(1) && history.any;
+    if consecutive {
+        let is_carried =
+            |place: Place| extremes(flow, place).is_some_and(|value| history.made.contains(&value));
+        expected.values.retain(|value| value.family.role != ValueKind::Arrival || !is_carried(value.place));
+    }
     without_flow(flow, &mut expected);
     update::within(flow, &mut expected.values);
-    let consecutive = flow.pair.since == Some(1) && history.any;
     if consecutive && !history.optimizer_seen {
         update::across(flow, &history.weights, &history.gradients, &mut expected.values);
     }
@@ -118,6 +130,25 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
         flow.modules_alone || (begins && value.error > 0.0) || node.op.name.phase() == Phase::Forward
     });
     if judges_weights { Vec::new() } else { apart }
+}
+
+/// Returns the results of a part that differ.
+fn made(flow: &Flow<'_>) -> HashSet<Extremes> {
+    let results = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && !node.traits.optimizes);
+    let places = results.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)));
+    places.filter(|&place| flow.fact(place).is_float).filter_map(|place| extremes(flow, place)).collect()
+}
+
+/// Returns what identifies a value in another step; `None` if its extremes agree, which then identify nothing.
+fn extremes(flow: &Flow<'_>, place: Place) -> Option<Extremes> {
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
+    let bits = |slot: Option<&Slot>| {
+        let statistics = &slot?.value.tensor()?.statistics;
+        Some([statistics.max()?, statistics.min()?].map(|number| number.as_f64().to_bits()))
+    };
+    let sides = [bits(b)?, bits(c)?];
+    let len = b?.value.tensor()?.len();
+    (sides[0] != sides[1]).then_some((len, sides))
 }
 
 /// Returns the parameters that a module reads changed, after an earlier call in the same step read them otherwise: the

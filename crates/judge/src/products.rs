@@ -3,6 +3,8 @@
 //! Any value may query it, so no query scans all products: they are sorted by call, and totals are
 //! precomputed.
 
+use std::f64::consts::SQRT_2;
+
 use super::median::median;
 use super::ops::Kind;
 use super::precision::{PRODUCT_PRECISIONS, ProductPrecision};
@@ -139,7 +141,8 @@ impl Products {
             let coarse = clean().filter(|shown| (known.range.0..known.range.1).contains(&shown.own)).take(2);
             let enough = match coarse.count() {
                 0 => {
-                    let least = known.predicted / NEAR;
+                    // A mask or a row of a unit matrix is exact in few bits: then one operand alone is rounded.
+                    let least = known.predicted / (NEAR * SQRT_2);
                     let (others, beyond) = self.others_beyond(value.call, least);
                     let few = others < 2;
                     beyond as f64 >= MOST * others as f64

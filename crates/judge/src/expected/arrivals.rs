@@ -48,9 +48,9 @@ impl Walk<'_, '_> {
             slot: self.names.text(""),
             dtype,
         };
-        // Unrecorded functions computed it from weights, possibly with products.
-        let computed =
-            phase == Phase::Forward && self.flow.wants_gradient(place) && !self.flow.is_weight(place);
+        // Unrecorded functions computed it, possibly with products: from weights; or, between modules, from anything.
+        let by_functions = self.flow.wants_gradient(place) || (self.flow.modules_alone && !is_parameter);
+        let computed = phase == Phase::Forward && by_functions && !self.flow.is_weight(place);
         let explained = self.explained_on_arrival(place);
         let scale = self.scale_on_arrival(place.0, fact);
         // Each device may have prepared data by unrecorded functions.
