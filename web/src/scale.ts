@@ -1,4 +1,4 @@
-// What the axes of the error curve span: passes along it, powers of ten across.
+// Axes of the error curve: passes along it, powers of ten across.
 
 import type { App } from "./app";
 import type { Part } from "./data";

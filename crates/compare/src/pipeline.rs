@@ -25,7 +25,7 @@ pub(super) struct DonePart {
     pub(super) evidence: PartEvidence,
     pub(super) bytes: u64,
     pub(super) judged: PartJudgement,
-    /// What the layouts of a run on many ranks show; empty if ranks pair one to one.
+    /// Findings of the layouts of a run on many ranks; empty if ranks pair one to one.
     pub(super) layouts: Layouts,
     /// Closer looks at values at fault.
     pub(super) portraits: Vec<Portrait>,

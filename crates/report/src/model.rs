@@ -335,7 +335,7 @@ struct Answer<'a> {
 /// Reads a summary back from the text of `report.json`.
 ///
 /// # Errors
-/// What is missing or has another form, on one line.
+/// Names, on one line, the field that is missing or has another form.
 pub(super) fn summary(text: &str) -> Result<Summary, serde_json::Error> {
     let answer: Answer<'_> = serde_json::from_str(text)?;
     let Answer {

@@ -325,7 +325,7 @@ fn kept(values: &BTreeMap<&str, Value>, groups: &Groups) -> BTreeSet<(Kind, usiz
 enum Kind {
     Weight,
     Gradient,
-    /// What an optimizer reads and writes.
+    /// Values that an optimizer reads and writes.
     Update,
     /// The result of a collective.
     Exchanged,

@@ -34,7 +34,7 @@ const COLUMNS: [(&str, u16); 14] = [
 /// Columns that stay in view.
 const FROZEN: u16 = 3;
 
-/// What was found of one op, and its first row on the sheet.
+/// Answer of the replay of one op, and its first row on the sheet.
 #[derive(Debug)]
 pub(super) struct Answer<'a> {
     /// Position of the replay.

@@ -270,7 +270,7 @@ pub(crate) fn explain(
     order::shift(&mut case);
     order::rows(&mut case);
     books::unscored(&mut case);
-    // What is explained leaves a finding.
+    // Each explanation leaves a finding.
     let explained = case.findings.len() > seen;
     let rest = if explained { Measures::of(&case.pairs.g, &case.pairs.p) } else { measures };
     let related = distribution::precision(&mut case, &rest)
