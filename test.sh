@@ -38,6 +38,7 @@ step() {
     set +e
     (
         set -e
+        trap 'times >"$steps/$name.time"' EXIT
         "$name"
     ) >"$steps/$name.log" 2>&1 </dev/null
     status=$?
@@ -47,7 +48,7 @@ step() {
     printf '\n== %s: %d s, begun at %d s%s\n' "$name" $((SECONDS - began)) "$began" "$([[ $status == 0 ]] || echo ", FAILED with $status")"
     cat "$steps/$name.log"
     rmdir "$steps/printing"
-    echo "$((SECONDS - began)) $began" >"$steps/$name.$([[ $status == 0 ]] && echo done || echo failed)"
+    echo "$((SECONDS - began)) $began $(tr ms '  ' <"$steps/$name.time" | awk 'NR == 2 { printf "%d", 60 * ($1 + $3) + $2 + $4 }')" >"$steps/$name.$([[ $status == 0 ]] && echo done || echo failed)"
     [[ $status == 0 ]] || exit 1
 }
 
@@ -350,11 +351,11 @@ object_stores() {
 # the test runners, once more.
 summary() {
     local name missing=()
-    printf '\n== seconds by step, and when it began\n'
+    printf '\n== seconds by step, when it began, and of processors\n'
     for name in "$steps"/*.done; do
-        printf '%6d %6d  %s\n' $(<"$name") "$(basename "$name" .done)"
+        printf '%6d %6d %6d  %s\n' $(<"$name") "$(basename "$name" .done)"
     done | sort -k2n
-    printf '%6d         everything\n' "$SECONDS"
+    printf '%6d %6s %6d  everything\n' "$SECONDS" '' "$(cat "$steps"/*.done | awk '{ sum += $3 } END { print sum }')"
     printf '\n== the slowest tests\n'
     .venv/bin/python tests/slowest.py 20 "$steps"
     for name in ${PROBE_TEST_NEEDED:-}; do
