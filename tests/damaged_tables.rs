@@ -11,8 +11,7 @@ use probe::capture::{CaptureTask, DumpWriter, RunManifest};
 use probe::files::map::FileAccess;
 use probe::judge::Summary;
 use probe::read::ReadError;
-use probe::report::html::from_parquet;
-use probe::report::{Extent, Format, ReportSet};
+use probe::report::{Extent, Format, ReportSet, StoredFile, html::from_result};
 
 /// Calls `reads` with the file changed in one byte: in some 400 places all over it, and in 400 of its last 2,000 bytes,
 /// where Parquet has its metadata.
@@ -138,16 +137,17 @@ fn results_are_read_or_refused() {
     let result = place.path().join("result.parquet");
     fs::copy(run.reports().join("result.parquet"), &result).unwrap();
     let page = place.path().join("page.html");
-    from_parquet(&result, &page).unwrap();
+    let made = || StoredFile::open(&result).and_then(|file| from_result(&file, &page));
+    made().unwrap();
     with_each_change(&result, |byte| {
-        let error = from_parquet(&result, &page).expect_err(&format!("byte {byte}")).to_string();
+        let error = made().expect_err(&format!("byte {byte}")).to_string();
         assert!(error.contains("has changed since it was written"), "byte {byte}: {error}");
     });
     remove_seal(&result);
-    from_parquet(&result, &page).unwrap();
+    made().unwrap();
     let mut refused = 0;
     with_each_change(&result, |_| {
-        refused += u32::from(from_parquet(&result, &page).is_err());
+        refused += u32::from(made().is_err());
         // As the shards of a run.
         let formats = [Format::Xlsx, Format::Html];
         let set = ReportSet::create(place.path(), &formats, Extent::Selection).unwrap();

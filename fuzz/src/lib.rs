@@ -66,7 +66,8 @@ pub fn page_of(bytes: &[u8]) {
     fs::create_dir_all(&root).expect("a temporary folder");
     let result = root.join("result.parquet");
     fs::write(&result, bytes).expect("a temporary file");
-    _ = probe_report::html::from_parquet(&result, &root.join("result.html"));
+    let file = probe_report::StoredFile::open(&result);
+    _ = file.and_then(|file| probe_report::html::from_result(&file, &root.join("result.html")));
 }
 
 /// A folder of this process.

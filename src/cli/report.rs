@@ -12,7 +12,7 @@ use super::scratch::Scratch;
 use super::{Exit, terminal};
 use crate::cli::commands::CommandReport;
 use crate::files::Draft;
-use crate::report::{Format, html, xlsx};
+use crate::report::{Format, StoredFile, html, xlsx};
 use crate::shard::{PLAN, merge_staged};
 use crate::store::Stores;
 
@@ -75,16 +75,17 @@ pub(super) fn run(args: &ReportArgs, stores: &dyn Stores) -> anyhow::Result<Exit
 fn remade(result: &Path, output: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     let page = match output {
         Some(output) if output.extension() == Some(OsStr::new("xlsx")) => {
-            return Ok(vec![xlsx::from_parquet(result, output)?.place()?]);
+            return Ok(vec![xlsx::from_result(StoredFile::open(result)?, output)?.place()?]);
         }
         Some(output) if output.is_dir() => output.join(Format::Html.file_name()),
         Some(output) => output.to_path_buf(),
         None => result.with_file_name(Format::Html.file_name()),
     };
     let workbook = result.with_file_name(Format::Xlsx.file_name());
-    let mut drafts = vec![html::from_parquet(result, &page)?];
+    let file = StoredFile::open(result)?;
+    let mut drafts = vec![html::from_result(&file, &page)?];
     if output.is_none() && workbook.is_file() {
-        drafts.push(xlsx::from_parquet(result, &workbook)?);
+        drafts.push(xlsx::from_result(file, &workbook)?);
     }
     Ok(drafts.into_iter().map(Draft::place).collect::<Result<_, _>>()?)
 }

@@ -1,4 +1,4 @@
-//! The seal of a table: the hash of its file, in the file's own metadata.
+//! The seal of a file: its hash, in the file itself, in the metadata of a table or at the end of a text.
 //!
 //! A table with a changed byte often still decodes, to other numbers. The seal tells. It covers the whole file, in which
 //! its own digits count as zeros: the writer leaves room for them, hashes what it writes, and fills them in at the end.
@@ -19,7 +19,7 @@ pub const KEY: &str = "probe_seal";
 const HASH: &str = "xxh3_128:";
 
 /// Number of digits: hexadecimal, most significant first.
-const DIGITS: usize = 32;
+pub const DIGITS: usize = 32;
 
 /// Bytes at the end of a Parquet file: the length of the metadata in front of them, and a mark.
 const TAIL: usize = 8;
@@ -94,6 +94,16 @@ pub fn check(path: &Path, file: &File, length: u64) -> Result<(), ReadError> {
     let digits = metadata.bytes.get(place..place + DIGITS).unwrap_or_default();
     let hash = hash(&mut file, length, metadata.at + place as u64).map_err(io)?;
     if digits == format!("{hash:032x}").as_bytes() { Ok(()) } else { Err(changed()) }
+}
+
+/// Returns the digits of `bytes`, of which those at `place` count as zeros; `None` if that is beyond the end.
+pub fn digits(bytes: &[u8], place: usize) -> Option<String> {
+    let (before, rest) = bytes.split_at_checked(place)?;
+    let mut hash = XxHash3_128::new();
+    hash.write(before);
+    hash.write(&b"0".repeat(DIGITS));
+    hash.write(rest.get(DIGITS..)?);
+    Some(format!("{:032x}", hash.finish_128()))
 }
 
 /// Hashes a file as if there were zeros in place of the digits at byte `digits`.
@@ -200,6 +210,15 @@ mod tests {
         }
         // A changed length of the metadata finds the seal or no table at all.
         assert!(checked(&bytes[1..]).is_err(), "a byte is missing");
+    }
+
+    #[test]
+    fn bytes_in_memory_have_the_digits_of_their_file() {
+        let bytes = sealed();
+        let place = bytes.len() - TAIL - 3 - DIGITS;
+        assert_eq!(digits(&bytes, place).unwrap().as_bytes(), &bytes[place..place + DIGITS]);
+        assert_eq!(digits(&bytes, bytes.len() - DIGITS + 1), None);
+        assert_eq!(digits(&bytes, bytes.len() + 1), None);
     }
 
     #[test]

@@ -75,6 +75,14 @@ impl StoredFile {
         Ok(Self { path: path.into(), file, metadata: opened })
     }
 
+    /// Returns the replays that lie beside it.
+    ///
+    /// # Errors
+    /// [`StoredError::Unreadable`] when their file is not what `probe replay` wrote.
+    pub(super) fn replays(&self) -> Result<Vec<Replay>, StoredError> {
+        replays::of_folder(self.path.parent().unwrap_or(&self.path))
+    }
+
     /// Returns an error about this file.
     pub(super) fn unreadable(&self, reason: impl Into<String>) -> StoredError {
         StoredError::Unreadable { path: self.path.clone(), reason: reason.into() }
@@ -305,8 +313,14 @@ impl StoredRun {
     /// # Errors
     /// [`StoredError::Unreadable`] when a file is not a valid result.
     pub fn open(paths: &[PathBuf]) -> Result<Self, StoredError> {
-        let files: Vec<StoredFile> =
-            paths.iter().map(|path| StoredFile::open(path)).collect::<Result<_, _>>()?;
+        Self::of(paths.iter().map(|path| StoredFile::open(path)).collect::<Result<_, _>>()?)
+    }
+
+    /// Finds where parts begin and end in open files.
+    ///
+    /// # Errors
+    /// [`StoredError::Unreadable`] when their rows are damaged.
+    pub(super) fn of(files: Vec<StoredFile>) -> Result<Self, StoredError> {
         let mut parts: Vec<StoredPart> = Vec::new();
         for (number, file) in files.iter().enumerate() {
             let mut row = 0;

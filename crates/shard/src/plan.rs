@@ -277,7 +277,7 @@ fn digest(path: &Path, copies: &Copies) -> Result<String, PlanError> {
     Ok(hexadecimal(&Sha256::digest(bytes)))
 }
 
-pub(super) fn hexadecimal(bytes: &[u8]) -> String {
+fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         _ = write!(text, "{byte:02x}");
         text

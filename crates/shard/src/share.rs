@@ -6,18 +6,16 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
 
-use super::plan::{Key, PlannedDump, hexadecimal};
+use super::plan::{Key, PlannedDump};
 use super::state::State;
 use super::{PART, Plan, PlanError, Shard};
 use probe_compare::{
     CompareError, CompareOptions, Fold, PartReport, Parts, Progress, Reference, measured_noise,
 };
 use probe_dump::{Dump, PartKey, PartReader, Rank, RankId};
-use probe_files::Copies;
-use probe_files::Draft;
 use probe_files::map::FileAccess;
+use probe_files::{Copies, Draft, seal};
 use probe_judge::RunJudge;
 use probe_pair::PartMatch;
 use probe_read::{self as read, ReadError};
@@ -35,25 +33,17 @@ pub(super) struct ShardFile {
     /// The ops at fault and their neighbours.
     #[serde(default, skip_serializing_if = "Suspects::is_empty")]
     pub(super) suspects: Suspects,
-    /// Hash of the file, in which its own digits count as zeros. It comes last.
-    hash: String,
+    /// Digits of the file's [`seal`]. They come last.
+    seal: String,
 }
 
-/// Digits of the hash, and bytes behind them.
-const DIGITS: usize = 64;
+/// Bytes behind the digits.
 const BEHIND: &[u8] = b"\"}\n";
 
-/// Fills in the hash of a file, or checks it: returns the digits that it should have.
-fn sealed(bytes: &mut [u8]) -> Option<String> {
-    let end = bytes.len().checked_sub(BEHIND.len())?;
-    let (digits, behind) = bytes.get_mut(end.checked_sub(DIGITS)?..)?.split_at_mut(DIGITS);
-    if behind != BEHIND {
-        return None;
-    }
-    digits.fill(b'0');
-    let hash = hexadecimal(&Sha256::digest(&*bytes));
-    bytes.get_mut(end - DIGITS..end)?.copy_from_slice(hash.as_bytes());
-    Some(hash)
+/// Returns the place of the digits, and what they should be.
+fn sealed(bytes: &[u8]) -> Option<(usize, String)> {
+    let place = bytes.strip_suffix(BEHIND)?.len().checked_sub(seal::DIGITS)?;
+    Some((place, seal::digits(bytes, place)?))
 }
 
 /// The result of a shard.
@@ -93,14 +83,14 @@ pub(super) fn read_done(
     copies: &Copies,
 ) -> Result<Option<Done>, PlanError> {
     let path = folder.join(PART);
-    let mut bytes = match fs::read(copies.place(&path)) {
+    let bytes = match fs::read(copies.place(&path)) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(source) => return Err(PlanError::Io { path, source }),
     };
     let found = serde_json::from_slice::<ShardFile>(&bytes).ok();
-    let hash_of_file = sealed(&mut bytes);
-    let Some(found) = found.filter(|found| Some(&found.hash) == hash_of_file.as_ref()) else {
+    let digits = sealed(&bytes).map(|(_, digits)| digits);
+    let Some(found) = found.filter(|found| Some(&found.seal) == digits.as_ref()) else {
         // Files appear atomically, but a disk may still have lost or changed part of one: the shard is to be run again.
         return Ok(None);
     };
@@ -205,13 +195,15 @@ pub(super) fn compare_shard_if(
         of: shard.count(),
         state: (&fold).into(),
         suspects,
-        hash: "0".repeat(DIGITS),
+        seal: "0".repeat(seal::DIGITS),
     };
     let unwritable =
         |error: serde_json::Error| PlanError::Misuse { path: folder.join(PART), message: error.to_string() };
     let mut bytes = serde_json::to_vec(&file).map_err(unwritable)?;
     bytes.push(b'\n');
-    sealed(&mut bytes);
+    if let Some((place, digits)) = sealed(&bytes) {
+        bytes.splice(place..place + seal::DIGITS, digits.into_bytes());
+    }
     let mut draft = Draft::create(&copies.place(&folder.join(PART))).map_err(CompareError::from)?;
     draft.file().write_all(&bytes).map_err(|error| CompareError::from(draft.refused(error)))?;
     draft.place().map_err(CompareError::from)?;

@@ -26,7 +26,7 @@ use page::Page;
 use probe_compare::PartReport;
 use probe_files::{Draft, ReportError};
 use probe_judge::Summary;
-pub use stored::from_parquet;
+pub use stored::from_result;
 
 use super::replays::Replay;
 use super::{StoredError, StoredRun};

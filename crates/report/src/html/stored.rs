@@ -16,7 +16,7 @@ use super::page::Page;
 use crate::columns::SlotColumn;
 use crate::gallery::MAX_PORTRAITS;
 use crate::parquet::PORTRAITS;
-use crate::replays::{self, Replay};
+use crate::replays::Replay;
 use crate::stored::{StoredError, StoredFile, StoredPart, StoredRun};
 use probe_files::Draft;
 use probe_judge::Summary;
@@ -31,22 +31,21 @@ struct Stored<'a> {
     replays: &'a [Replay],
 }
 
-/// Makes a page of the result at `path`, with the replays beside it, to be placed at `target`.
+/// Makes a page of a result, with the replays beside it, to be placed at `target`.
 ///
 /// # Errors
-/// [`StoredError`] when the result cannot be read or was written by a version that did not store what a page needs, or when the page
+/// [`StoredError`] when the result is damaged or was written by a version that did not store what a page needs, or when the page
 /// cannot be written.
-pub fn from_parquet(path: &Path, target: &Path) -> Result<Draft, StoredError> {
-    let file = StoredFile::open(path)?;
+pub fn from_result(file: &StoredFile, target: &Path) -> Result<Draft, StoredError> {
     let report = file.answer()?.to_owned();
     let report = RawValue::from_string(report).map_err(|error| file.damaged(error))?;
     let portraits = file.text(PORTRAITS).and_then(|text| RawValue::from_string(text.to_owned()).ok());
     let portraits = portraits.ok_or_else(|| file.damaged("no portraits"))?;
-    let replays = replays::of_folder(path.parent().unwrap_or(path))?;
+    let replays = file.replays()?;
     let mut draft = Draft::create(target)?;
     let mut page = begin(&mut draft)?;
     let mut packer = Packer::default();
-    add(&file, None, &mut packer, &mut page, &draft)?;
+    add(file, None, &mut packer, &mut page, &draft)?;
     page.add(packer.take()).map_err(|error| draft.refused(error))?;
     let stored = Stored { report: &report, portraits: &portraits, replays: &replays };
     let finished = page.finish(&Head::comparison(&stored));

@@ -10,10 +10,11 @@ use flate2::read::ZlibDecoder;
 use sha2::{Digest as _, Sha256};
 
 use super::fixture::{everything, full_summary, hostile_names, summary};
-use crate::html::{HtmlReport, document, from_parquet};
+use crate::html::{HtmlReport, document, from_result};
 use crate::parquet::ParquetReport;
-use crate::{Extent, Format, ReportSet, ReportWriter, StoredError, StoredRun};
+use crate::{Extent, Format, ReportSet, ReportWriter, StoredError, StoredFile, StoredRun};
 use probe_compare::PartReport;
+use probe_files::Draft;
 
 fn written(folder: &Path, parts: &[PartReport<'_>]) -> String {
     let part = everything();
@@ -96,7 +97,7 @@ fn an_earlier_result_makes_the_same_page() {
     let mut writer = Box::new(ParquetReport::create(&stored).unwrap());
     writer.part(&part.report()).unwrap();
     writer.finish(&full_summary(&part)).unwrap().place().unwrap();
-    let made = from_parquet(&stored, &folder.path().join("again.html")).unwrap().place().unwrap();
+    let made = made_again(&stored, &folder.path().join("again.html")).unwrap().place().unwrap();
     let made = std::fs::read_to_string(made).unwrap();
     for name in ["ops", "values"] {
         assert!(pieces(&made, name) == pieces(&live, name), "{name}");
@@ -123,14 +124,14 @@ fn replays_beside_an_earlier_result_are_on_its_page() {
     });
     let replays = serde_json::json!({ "schema_version": 1, "replays": [replay] });
     std::fs::write(path("replays.json"), replays.to_string()).unwrap();
-    let made = from_parquet(&path("result.parquet"), &path("x.html")).unwrap().place().unwrap();
+    let made = made_again(&path("result.parquet"), &path("x.html")).unwrap().place().unwrap();
     let page = std::fs::read_to_string(made).unwrap();
     let head: serde_json::Value = serde_json::from_slice(&pieces(&page, "head")[0]).unwrap();
     assert_eq!(head["data"]["replays"], replays["replays"]);
     let old = replays.to_string().replace("\"schema_version\":1", "\"schema_version\":2");
     for damaged in ["{", "[]", &*old] {
         std::fs::write(path("replays.json"), damaged).unwrap();
-        let error = from_parquet(&path("result.parquet"), &path("x.html")).unwrap_err().to_string();
+        let error = made_again(&path("result.parquet"), &path("x.html")).unwrap_err().to_string();
         assert!(error.contains("replays.json: ") && error.ends_with("remove it"), "{error}");
     }
     let set = ReportSet::create(folder.path(), &[Format::Json], Extent::Full).unwrap();
@@ -177,7 +178,7 @@ fn what_is_no_result_is_refused_with_its_name_and_leaves_nothing() {
     damaged[footer_end] ^= 0xff;
     for bytes in [&b"PAR1"[..], b"", &sound[..sound.len() / 2], &sound[..sound.len() - 1], &damaged] {
         std::fs::write(&path, bytes).unwrap();
-        let Err(error) = from_parquet(&path, &target) else { panic!("{} bytes pass", bytes.len()) };
+        let Err(error) = made_again(&path, &target) else { panic!("{} bytes pass", bytes.len()) };
         assert!(matches!(error, StoredError::Unreadable { .. }), "{error}");
         assert!(error.to_string().contains("result.parquet"), "{error}");
     }
@@ -186,7 +187,7 @@ fn what_is_no_result_is_refused_with_its_name_and_leaves_nothing() {
         let mut damaged = sound.clone();
         damaged[at] ^= 0x5a;
         std::fs::write(&path, damaged).unwrap();
-        drop(from_parquet(&path, &target));
+        drop(made_again(&path, &target));
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the result alone is there");
 }
@@ -199,4 +200,9 @@ fn other_views_are_documents_of_json_alone() {
     assert!(!page.contains("</script><b>"));
     let head: serde_json::Value = serde_json::from_slice(&pieces(&page, "head")[0]).unwrap();
     assert_eq!((&head["kind"], &head["data"]["answer"]), (&"config".into(), &"</script><b>".into()));
+}
+
+/// Makes a report of the result at `path`.
+fn made_again(path: &Path, target: &Path) -> Result<Draft, StoredError> {
+    from_result(&StoredFile::open(path)?, target)
 }

@@ -10,10 +10,11 @@ use crate::StoredRun;
 use crate::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use crate::parquet::ParquetReport;
 use crate::rows::{Cell, op_rows};
-use crate::xlsx::{XlsxReport, from_parquet};
-use crate::{Extent, ReportWriter};
+use crate::xlsx::{XlsxReport, from_result};
+use crate::{Extent, ReportWriter, StoredError, StoredFile};
 use probe_compare::PartReport;
 use probe_dump::Task;
+use probe_files::Draft;
 use probe_judge::{Cause, Role, Summary, Verdict};
 use probe_measure::ALL_METRICS;
 
@@ -423,7 +424,7 @@ fn replays_are_beside_their_ops() {
     writer.part(&part.report()).unwrap();
     writer.finish(&full_summary(&part)).unwrap().place().unwrap();
     let made = |name: &str| -> Book {
-        open_workbook(from_parquet(&path("result.parquet"), &path(name)).unwrap().place().unwrap()).unwrap()
+        open_workbook(made_again(&path("result.parquet"), &path(name)).unwrap().place().unwrap()).unwrap()
     };
     let mut before = made("before.xlsx");
     let row = |of: &str| {
@@ -471,4 +472,9 @@ fn a_large_run_of_shards_shows_what_one_process_shows_whatever_order_they_are_in
     writer.stored(&run, &all).unwrap();
     let mut made: Book = open_workbook(Box::new(writer).finish(&all).unwrap().place().unwrap()).unwrap();
     assert_eq!(cells(&mut made), cells(&mut live));
+}
+
+/// Makes a report of the result at `path`.
+fn made_again(path: &Path, target: &Path) -> Result<Draft, StoredError> {
+    from_result(StoredFile::open(path)?, target)
 }

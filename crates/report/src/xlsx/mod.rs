@@ -26,7 +26,7 @@ mod table;
 mod tables;
 mod text;
 
-pub use stored::from_parquet;
+pub use stored::from_result;
 
 use std::fmt;
 use std::io;

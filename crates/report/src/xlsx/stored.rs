@@ -57,17 +57,16 @@ struct Shown {
     lone: u64,
 }
 
-/// Makes a workbook of the result at `path`, with the replays beside it, to be placed at `target`.
+/// Makes a workbook of a result, with the replays beside it, to be placed at `target`.
 ///
 /// # Errors
-/// [`StoredError`] when the result cannot be read or was written by a version that did not store what a workbook needs, or when the
+/// [`StoredError`] when the result is damaged or was written by a version that did not store what a workbook needs, or when the
 /// workbook cannot be written.
-pub fn from_parquet(path: &Path, target: &Path) -> Result<Draft, StoredError> {
-    let file = StoredFile::open(path)?;
+pub fn from_result(file: StoredFile, target: &Path) -> Result<Draft, StoredError> {
     let summary = summary(file.answer()?).map_err(|error| file.damaged(error))?;
     let mut report = XlsxReport::create(target, file.extent())?;
-    let run = StoredRun::open(&[path.to_owned()])?.with_replays(path.parent().unwrap_or(path))?;
-    report.write_stored(&run)?;
+    let replays = file.replays()?;
+    report.write_stored(&StoredRun { replays, ..StoredRun::of(vec![file])? })?;
     Ok(Box::new(report).finish(&summary)?)
 }
 
