@@ -108,6 +108,9 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
     let apart: Vec<Place> = weights.iter().filter(differing).map(|value| value.place).collect();
     let most = apart.len() as f64 > MAJORITY * weights.len() as f64;
     let judges_weights = begins && (step == 0 || !most);
+    let unlike = if begins && !judges_weights { update::unlike_from_the_start(flow) } else { HashSet::new() };
+    let is_unlike =
+        |place: Place| flow.fact(place).identity.is_some_and(|identity| unlike.contains(&identity));
     let first_backward = flow.nodes.iter().position(|node| node.op.name.phase() == Phase::Backward);
     expected.values.retain(|value| {
         if value.family.role != ValueKind::Arrival {
@@ -118,7 +121,7 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
             return false;
         }
         if is_weight(value.place) {
-            return judges_weights && !rewritten.contains(&value.place);
+            return (judges_weights && !rewritten.contains(&value.place)) || is_unlike(value.place);
         }
         // After the backward pass, functions outside all modules change weights and optimizer state.
         let mut around = flow.around(value.place.0);
@@ -129,7 +132,12 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
         // Between functions everything is recorded except sums of gradients; in later steps only data arrive.
         flow.modules_alone || (begins && value.error > 0.0) || node.op.name.phase() == Phase::Forward
     });
-    if judges_weights { Vec::new() } else { apart }
+    // No error that arrived before it made such a weight.
+    let unlike_weights = expected.values.iter_mut().filter(|value| {
+        value.family.role == ValueKind::Arrival && is_weight(value.place) && is_unlike(value.place)
+    });
+    unlike_weights.for_each(|value| value.explained = 0.0);
+    if judges_weights { Vec::new() } else { apart.into_iter().filter(|&place| !is_unlike(place)).collect() }
 }
 
 /// Returns the results of a part that differ.

@@ -9,7 +9,7 @@ mod moments;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::difference::Fact;
+use super::difference::{Fact, Identity};
 use super::expected::GradientErrors;
 use super::flow::{Flow, Place};
 use super::median::median;
@@ -58,6 +58,10 @@ const RUNNING: [(&str, f64); 7] = [
 
 /// Optimizers of torch that use the gradient as it is.
 const PLAIN: [&str; 2] = ["Optimizer.SGD.step", "Optimizer.ASGD.step"];
+
+/// Multiple of the usual distance of matrices, in steps, beyond which one stands out: earlier steps may have been larger
+/// than this one, but for all alike.
+const APART: f64 = 4.0;
 
 /// Least part of a change's size that goes unexplained where statistics alone tell the gradient: they show less than
 /// its error. A change at fault is off by twice as much.
@@ -256,31 +260,66 @@ fn change_of(
     })
 }
 
-/// Weighs the changes that recorded ops made to parameters: optimizer steps, and ops that add a quotient to
-/// their first input.
+/// A parameter that an op has written.
+struct Written {
+    place: Place,
+    /// The parameter before the change.
+    before: Place,
+    /// Gradient and state, or the two inputs of a quotient.
+    led: Vec<usize>,
+    divides: bool,
+}
+
+/// Returns true for an op that changes parameters: an optimizer step, or one in it that adds a quotient to its first input.
+fn changes_parameters(flow: &Flow<'_>, position: usize) -> bool {
+    let node = &flow.nodes[position];
+    let changes = || adds(flow, position) || matches!(node.traits.kind, Kind::Update | Kind::Optimizer);
+    node.is_paired && changes()
+}
+
+fn adds(flow: &Flow<'_>, position: usize) -> bool {
+    flow.nodes[position].op.name.api() == "add_" && is_inside_step(flow, position)
+}
+
+/// Returns the places of what an op is given, by path.
+fn given_by_path<'f>(flow: &'f Flow<'_>, position: usize) -> HashMap<&'f str, usize> {
+    let given = flow.nodes[position].given();
+    given.filter_map(|slot| Some((&*flow.slot((position, slot))?.path, slot))).collect()
+}
+
+/// Returns the parameters that an op has written.
+fn written(flow: &Flow<'_>, position: usize, by_path: &HashMap<&str, usize>) -> Vec<Written> {
+    let node = &flow.nodes[position];
+    let adds = adds(flow, position);
+    let divides = !adds && !PLAIN.contains(&node.op.name.stem());
+    let of = |slot: usize| {
+        let place = (position, slot);
+        let (before, led) = led_to(&flow.slot(place)?.path, by_path)?;
+        let by_float = led.iter().any(|&given| flow.fact((position, given)).is_float);
+        (!adds || by_float).then_some(Written { place, before: (position, before), led, divides })
+    };
+    node.results().filter_map(of).collect()
+}
+
+/// Weighs the changes that recorded ops made to parameters.
 pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
     let mut judged: HashSet<Place> = HashSet::new();
     let (mut found, mut ratios) = (Vec::new(), Vec::new());
-    for (position, node) in flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired) {
-        let adds = node.op.name.api() == "add_" && is_inside_step(flow, position);
-        if !adds && !matches!(node.traits.kind, Kind::Update | Kind::Optimizer) {
-            continue;
-        }
-        let by_path: HashMap<&str, usize> =
-            node.given().filter_map(|slot| Some((&*flow.slot((position, slot))?.path, slot))).collect();
-        let divides = !adds && !PLAIN.contains(&node.op.name.stem());
+    for position in (0..flow.nodes.len()).filter(|&position| changes_parameters(flow, position)) {
+        let node = &flow.nodes[position];
+        let by_path = given_by_path(flow, position);
         let decay = weight_decay(flow, position);
-        found.extend(node.results().filter_map(|slot| state(flow, (position, slot), &by_path, decay)));
-        for slot in node.results() {
-            let place = (position, slot);
-            let Some(path) = flow.slot(place).map(|slot| &*slot.path) else { continue };
-            let Some((before, led)) = led_to(path, &by_path) else { continue };
-            if adds && !led.iter().any(|&given| flow.fact((position, given)).is_float) {
-                continue;
-            }
+        let path = |slot: usize| flow.slot((position, slot)).map_or("", |slot| &*slot.path);
+        let keeps_squares = node.results().any(|slot| path(slot).starts_with("output.square_avg."));
+        // Beside running squares, the buffer of momentum is a sum of quotients: of changes, not of gradients.
+        let states = node
+            .results()
+            .filter(|&slot| !keeps_squares || !path(slot).starts_with("output.momentum_buffer."));
+        found.extend(states.filter_map(|slot| state(flow, (position, slot), &by_path, decay)));
+        for Written { place, before, led, divides } in written(flow, position, &by_path) {
             let error =
                 led.into_iter().map(|given| flow.fact((position, given)).relative()).fold(0.0, f64::max);
-            let states = State::of(flow, (position, before)).zip(State::of(flow, place));
+            let states = State::of(flow, before).zip(State::of(flow, place));
             let change =
                 states.and_then(|(before, after)| weighed(flow, place, (&before, &after), error, divides));
             let Some((ratio, changed)) = change else { continue };
@@ -297,6 +336,28 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
     });
     common_factor(&ratios, &mut found);
     values.extend(found);
+}
+
+/// Returns the matrices that no run of as many steps has moved apart: their difference is more than all earlier steps of
+/// the size of this one make, on both sides and in opposite directions, and stands out among those of the others. They
+/// were not the same when the runs began.
+pub(super) fn unlike_from_the_start(flow: &Flow<'_>) -> HashSet<Identity> {
+    let mut moved: Vec<(Identity, f64)> = Vec::new();
+    for position in (0..flow.nodes.len()).filter(|&position| changes_parameters(flow, position)) {
+        for Written { place, before, .. } in written(flow, position, &given_by_path(flow, position)) {
+            let fact = flow.fact(before);
+            let states = State::of(flow, before).zip(State::of(flow, place));
+            let (Some(identity), Some((State::Sketched(was), State::Sketched(is)))) = (fact.identity, states)
+            else {
+                continue;
+            };
+            let change = Change::of(&was, &is).filter(|_| flow.shape(before).len() > 1);
+            moved.extend(change.map(|change| (identity, fact.distance / change.size[0].max(change.size[1]))));
+        }
+    }
+    let mut steps: Vec<f64> = moved.iter().map(|(_, steps)| *steps).collect();
+    let most = (2.0 * flow.pair.step as f64).max(APART * median(&mut steps));
+    moved.into_iter().filter(|(_, steps)| *steps > most).map(|(identity, _)| identity).collect()
 }
 
 /// Weighs what an optimizer keeps of gradients for the next step. With state `s`, gradient `g`, power `p` and any
