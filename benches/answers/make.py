@@ -102,8 +102,9 @@ def work(model: str, folder: Path, tools: list[str], small: bool, data: bool) ->
             shutil.rmtree(marked, ignore_errors=True)
             recorded(marked, case, "hash", "probe", **source)
             if case.phase == "mistake":
-                # Arguments of functions are not recorded with modules alone.
-                case.causes = () if case.level == "module" and "argument" in case.causes else case.causes
+                # Arguments of functions are not recorded with modules alone. Nor are functions: asked of broad programs since they came.
+                unseen = {"argument", "structure"} if kind.program and kind.program.broad else {"argument"}
+                case.causes = () if case.level == "module" and unseen & set(case.causes) else case.causes
                 found.append(expected.mistake(case.steps, baseline(case, "hash", "probe"), marked))
             elif case.edit:
                 found.append(

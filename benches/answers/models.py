@@ -281,6 +281,7 @@ def whole(program: type[Program]) -> Callable[[torch.dtype], Made]:
 def optimizer(name: str, parameters: Any, **options: float) -> torch.optim.Optimizer:
     """The optimizer `name` as one uses it."""
     from programs.lion import Lion
+    from programs.optimizers import Adan, Lamb, Lars, Muon
 
     made = {
         "adamw": lambda p: torch.optim.AdamW(p, 1e-3, **options),
@@ -290,5 +291,13 @@ def optimizer(name: str, parameters: Any, **options: float) -> torch.optim.Optim
         "adafactor": lambda p: torch.optim.Adafactor(p, 1e-2, **options),
         "adagrad": lambda p: torch.optim.Adagrad(p, 1e-2, **options),
         "lion": lambda p: Lion(p, 1e-3, **options),
+        "adam": lambda p: torch.optim.Adam(p, 1e-3, **options),
+        "adamax": lambda p: torch.optim.Adamax(p, 2e-3, **options),
+        "nadam": lambda p: torch.optim.NAdam(p, 1e-3, **options),
+        "radam": lambda p: torch.optim.RAdam(p, 1e-3, **options),
+        "muon": lambda p: Muon(p, 0.02, **options),
+        "lamb": lambda p: Lamb(p, 1e-2, **options),
+        "lars": lambda p: Lars(p, 0.3, **options),
+        "adan": lambda p: Adan(p, 3e-3, **options),
     }
     return made[name](parameters)

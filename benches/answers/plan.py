@@ -47,6 +47,14 @@ UPDATES = {
     "adafactor": ("add_.Tensor",),
     "adagrad": ("addcdiv_",),
     "lion": ("add_.Tensor",),
+    "adam": ("addcdiv_", "lerp_.Scalar"),
+    "adamax": ("addcdiv_", "lerp_.Scalar"),
+    "nadam": ("addcdiv_", "lerp_.Scalar"),
+    "radam": ("add_.Tensor", "lerp_.Scalar"),
+    "muon": ("add_.Tensor",),
+    "lamb": ("add_.Tensor",),
+    "lars": ("add_.Tensor",),
+    "adan": ("add_.Tensor",),
 }
 #: Faults by phase, in the order in which they are dealt out.
 MENU = {
@@ -244,7 +252,12 @@ def of_program(planner: Planner, program: type[Program]) -> list[Case]:
         "m": itertools.cycle(program.mistakes.items()),
         "a": itertools.cycle((name, ()) for name in program.alike),
     }
-    return plan(planner, DEALT_PROGRAM, {})
+    return plan(planner, dealt_broad(program) if program.broad else DEALT_PROGRAM, {})
+
+
+def dealt_broad(program: type[Program]) -> dict[str, str]:
+    """Every mistake and every other way of writing once beside rounding, and some of them on the very same device."""
+    return {**DEALT_BROAD, "R1": "bo" + "m" * len(program.mistakes) + "a" * len(program.alike) + "sL"}
 
 
 def with_data(planner: Planner) -> list[Case]:
@@ -277,6 +290,9 @@ DEALT = {
 }  # fmt: skip
 #: Cases of a program. m: a mistake of its user; a: the same program, written in another way.
 DEALT_PROGRAM = {"R0": "f", "R1": "ffbommasL", "R2": "fbmas", "R3": "fbs", "R4": "fs", "R5": "s"}
+#: Cases of a broad program; those of R1 follow from what it has. Every third case of R0 has hashes alone, which a program that is
+#: written otherwise cannot keep.
+DEALT_BROAD = {"R0": "fmafma", "R1": "", "R2": "mmmaas", "R3": "fs", "R4": "fs", "R5": "s"}
 #: Cases with data, for replay.
 DEALT_DATA = {"R0": "f", "R1": "fblsL", "R2": "fbsL", "R3": "fs", "R4": "bls", "R5": "s"}
 #: Cases recorded by msprobe, which has no level `op` and does not see the optimizer.

@@ -18,6 +18,8 @@ class Program(nn.Module):
     mistakes: dict[str, tuple[str, ...]] = {}
     #: The same program, written in another way.
     alike: tuple[str, ...] = ()
+    #: Whether every mistake and every other way of writing is dealt, not the three and the one that most programs have.
+    broad = False
 
     def __init__(self, variant: str = "") -> None:
         super().__init__()
@@ -73,6 +75,11 @@ class Program(nn.Module):
     def numbers(self, step: int, end: int, *shape: int, stream: int = 0) -> torch.Tensor:
         """Integers of a step, from 0 to `end`, which is not among them."""
         return torch.from_numpy(numpy.random.default_rng(1000 * stream + step).integers(end, size=shape))
+
+
+def wide(x: torch.Tensor) -> torch.Tensor:
+    """In float32, if it is shorter."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 class RootNorm(nn.Module):
