@@ -141,3 +141,84 @@ fn the_gradient_of_a_distance_keeps_the_errors_of_what_it_subtracts() {
     assert!(explained >= 0.5 * error && explained <= 3.0 * error, "{explained:.2e} for {error:.2e}");
     assert!(error < 3e-5, "next to what was subtracted: {error:.1e}");
 }
+
+/// Normalises each row; also returns the reciprocals of the rows' deviations.
+fn normalised(x: &Drawn) -> (Drawn, Drawn) {
+    let width = 30;
+    let (mut values, mut reciprocals) = (Vec::new(), Vec::new());
+    for row in x.values.chunks(width) {
+        let mean = row.iter().sum::<f64>() / width as f64;
+        let square = row.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / width as f64;
+        reciprocals.push(1.0 / square.sqrt());
+        values.extend(row.iter().map(|value| (value - mean) / square.sqrt()));
+    }
+    let rows = vec![x.shape[0], 1];
+    (Drawn { shape: x.shape.clone(), values }, Drawn { shape: rows, values: reciprocals })
+}
+
+/// Returns the gradient of [`normalised`] for the gradient `g` of its result.
+fn gradient_of_normalised(x: &Drawn, g: &Drawn) -> Drawn {
+    let width = 30;
+    let (y, reciprocals) = normalised(x);
+    let rows = g.values.chunks(width).zip(y.values.chunks(width)).zip(&reciprocals.values);
+    let values = rows.flat_map(|((g, y), reciprocal)| {
+        let mean = g.iter().sum::<f64>() / width as f64;
+        let along = g.iter().zip(y).map(|(g, y)| g * y).sum::<f64>() / width as f64;
+        g.iter().zip(y).map(move |(g, y)| reciprocal * (g - mean - y * along)).collect::<Vec<f64>>()
+    });
+    Drawn { shape: x.shape.clone(), values: values.collect() }
+}
+
+/// Rows that vary by factors of up to 100.
+fn uneven(seed: u64) -> Drawn {
+    let mut x = Drawn::normal(seed, &[40, 30]);
+    for (at, row) in x.values.chunks_mut(30).enumerate() {
+        row.iter_mut().for_each(|value| *value *= 10_f64.powf(-2.0 * at as f64 / 39.0));
+    }
+    x
+}
+
+#[test]
+fn a_row_that_varies_little_magnifies_the_error_of_its_gradient() {
+    for seed in SEEDS {
+        let (x, g) = (uneven(seed), Drawn::normal(seed + 1, &[40, 30]));
+        let off = x.off(seed + 2, 1e-4);
+        let mut part = Part::default();
+        part.op("Functional.group_norm.0.forward").tensor("input.0", &x, &off).tensor(
+            "output.0",
+            &normalised(&x).0,
+            &normalised(&off).0,
+        );
+        let gradients = [gradient_of_normalised(&x, &g), gradient_of_normalised(&off, &g)];
+        part.op("Functional.group_norm.0.backward").tensor("input.0", &g, &g).tensor(
+            "output.0",
+            &gradients[0],
+            &gradients[1],
+        );
+        let (error, explained) = part.flow(|flow| {
+            let place = (1, 1);
+            let scale = flow.fact(place).norm;
+            let error = |place: Place| {
+                let fact = flow.fact(place);
+                (place, InputError { relative: fact.relative(), absolute: fact.distance })
+            };
+            let given: Vec<_> = flow.given(1).into_iter().map(error).collect();
+            let input: Vec<_> = flow.saved(1).into_iter().take(1).map(error).collect();
+            (flow.fact(place).distance / scale, explained(flow, place, scale, &given, &input))
+        });
+        assert!(error > 3e-4, "several times what the input is off by: {error:.2e}");
+        assert!(explained >= 0.3 * error && explained <= 3.0 * error, "{explained:.2e} for {error:.2e}");
+    }
+}
+
+#[test]
+fn a_row_that_varies_little_magnifies_the_error_of_its_reciprocal_deviation() {
+    for seed in SEEDS {
+        let x = uneven(seed);
+        let off = x.off(seed + 2, 1e-4);
+        let given = [(x.clone(), off.clone())];
+        let (error, explained) =
+            errors("Aten.native_group_norm.0.forward", &given, &(normalised(&x).1, normalised(&off).1));
+        assert!(explained >= 0.5 * error && explained <= 5.0 * error, "{explained:.2e} for {error:.2e}");
+    }
+}

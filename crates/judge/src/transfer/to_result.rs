@@ -105,6 +105,20 @@ impl Passage<'_, '_> {
         root(errors.map(|(index, (_, error))| error.relative * if index < 2 { sharpness } else { 1.0 }))
     }
 
+    /// The reciprocal of a deviation `s` of `n` elements is off by the part of their error along them, `1 / sqrt(n)` of it
+    /// where it has no direction, relative to `s`: most for the group that varies least.
+    fn to_reciprocal_deviation(&self) -> f64 {
+        let Some(&(x, error)) = self.given.first() else { return 0.0 };
+        let each = self.len(x) / self.len(self.place);
+        let is_one = each > 1.0
+            && self.node.base.contains("norm")
+            && self.flow.extremes(self.place).is_some_and(|(min, _)| min > 0.0);
+        if !is_one {
+            return 0.0;
+        }
+        error.absolute / self.len(x).sqrt() * self.fact.largest / each.sqrt()
+    }
+
     fn to_normalised(&self) -> f64 {
         let mut given = self.given.iter();
         let first = given
@@ -115,6 +129,6 @@ impl Passage<'_, '_> {
             let rows = (self.fact.len / self.len(place)).max(1.0);
             error.relative.min(error.absolute * rows.sqrt() / self.scale)
         });
-        root(parameters.chain([first]))
+        root(parameters.chain([first])).max(self.to_reciprocal_deviation())
     }
 }
