@@ -148,6 +148,17 @@ impl Part {
         self
     }
 
+    /// Adds an op that the candidate alone has, which makes `made` of `read`.
+    pub(super) fn op_of_candidate(&mut self, name: &str, read: &Drawn, made: &Drawn) -> &mut Self {
+        let mut op = Op::new(OpName::parse(name));
+        let slot =
+            |path: &str, side, drawn: &Drawn| Slot::new(path, side, Value::Tensor(Arc::new(drawn.record())));
+        op.slots.push(slot("input.0", SlotSide::Input, read));
+        op.slots.push(slot("output.0", SlotSide::Output, made));
+        self.sides[1].push(op);
+        self
+    }
+
     /// Adds a number to the last op, on the sides that have one.
     pub(super) fn number(&mut self, path: &str, sides: [Option<f64>; 2]) -> &mut Self {
         for (ops, number) in self.sides.iter_mut().zip(sides) {

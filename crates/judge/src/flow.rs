@@ -383,9 +383,11 @@ impl<'a> Flow<'a> {
         self.by_name.get(name).copied().filter(|&position| self.nodes[position].is_paired)
     }
 
-    /// Returns the position of the same call in another phase.
-    fn partner(&self, op: &Op, phase: Phase) -> Option<usize> {
-        self.named(&op.name.in_phase(phase)?)
+    /// Returns the position of the same call in another phase. Dispatcher ops have none: those of the backward pass are
+    /// calls of their own, counted by themselves.
+    fn partner(&self, position: usize, phase: Phase) -> Option<usize> {
+        let node = &self.nodes[position];
+        self.named(&node.op.name.in_phase(phase).filter(|_| !node.is_dispatcher())?)
     }
 
     /// Returns an op's inputs: its own, plus the gradients that reached the module if it is a parameter
@@ -409,19 +411,19 @@ impl<'a> Flow<'a> {
 
     /// Returns the position of a forward op's backward op.
     pub(super) fn backward_of(&self, position: usize) -> Option<usize> {
-        self.partner(self.nodes[position].op, Phase::Backward)
+        self.partner(position, Phase::Backward)
     }
 
     /// Returns the position of a backward op's forward op.
     pub(super) fn forward_of(&self, position: usize) -> Option<usize> {
-        self.partner(self.nodes[position].op, Phase::Forward)
+        self.partner(position, Phase::Forward)
     }
 
     /// Returns the other values that its results depend on: inputs and results of its forward op.
     pub(super) fn saved(&self, position: usize) -> Vec<Place> {
         let node = &self.nodes[position];
         let forwards = match node.op.name.phase() {
-            Phase::Backward => self.partner(node.op, Phase::Forward).into_iter().collect(),
+            Phase::Backward => self.partner(position, Phase::Forward).into_iter().collect(),
             Phase::ParameterGradient => self.calls(node.op, Phase::Forward),
             Phase::Forward | Phase::None => Vec::new(),
         };

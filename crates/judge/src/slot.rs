@@ -9,6 +9,9 @@ use super::slot_view::SlotView;
 use super::{Verdict, argument, tensor, user_rule};
 use probe_dump::{Scalar, Slot, SlotSide, TensorRecord, Value};
 
+/// Arguments that say where and in which order a result is kept.
+const PLACES: [&str; 4] = ["kwarg.inplace", "kwarg.memory_format", "kwarg.non_blocking", "kwarg.pin_memory"];
+
 /// Facts that several slots share. Results of one op are inputs of the next, and most arguments are equal on
 /// both sides: two of three slots of a part share the fact of another.
 #[derive(Default)]
@@ -72,6 +75,11 @@ impl SlotView<'_> {
                 }
                 fact
             }
+            (Value::Scalar(x), Value::Scalar(y)) if x != y && PLACES.contains(&&*b.path) => Fact::certain(
+                Verdict::Close,
+                Difference::None,
+                &format!("{x} against {y}: where a result is kept changes no number"),
+            ),
             (Value::Scalar(x), Value::Scalar(y)) => argument::compare(x, y, self.setting.mixed.is_some()),
             (Value::None, Value::None) => Fact::certain(Verdict::BitEqual, Difference::None, "").equal(),
             (Value::Unsupported, _) | (_, Value::Unsupported) => {

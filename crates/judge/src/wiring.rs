@@ -48,7 +48,9 @@ pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, place: Place) -> Option<
     // The error is new if it is beyond that of the value where it was made. Where another op makes the same on the
     // candidate's side, it may be off by as much as what it is made of.
     let made = baseline.iter().map(|&maker| flow.fact(maker).relative()).fold(0.0, f64::max);
-    let given = candidate.iter().flat_map(|maker| flow.given(maker.0)).map(|given| error(flow.fact(given)));
+    // One that stands behind the reader follows from it.
+    let before = candidate.iter().filter(|maker| maker.0 < place.0);
+    let given = before.flat_map(|maker| flow.given(maker.0)).map(|given| error(flow.fact(given)));
     let rounding = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
     let is_old = if is_measured {
         fact.relative() <= BEYOND * given.fold(made, f64::max).hypot(rounding)
