@@ -6,10 +6,8 @@
 //! make by themselves are carried from the first op to the last instead, by the same rules, and the errors of
 //! the values are held against what arrives.
 
-use std::collections::HashMap;
-
 use super::candidate::{Beyond, Candidate};
-use super::difference::{Difference, Fact, Identity};
+use super::difference::{ByIdentity, Difference, Fact};
 use super::expected::ExpectedErrors;
 use super::flow::{Flow, Place};
 use super::hard_faults::numeric;
@@ -135,7 +133,7 @@ fn is_end(flow: &Flow<'_>, place: Place) -> bool {
 /// Errors that values may have by what the ops before them may make.
 struct Budget<'f, 'a> {
     flow: &'f Flow<'a>,
-    made: HashMap<Identity, f64>,
+    made: ByIdentity<f64>,
     /// Largest inside each module call.
     inside: Vec<f64>,
     largest: f64,

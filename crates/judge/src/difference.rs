@@ -1,5 +1,7 @@
 //! Kinds of difference between two values, as far as causes depend on them, and the facts known of one pair.
 
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::num::NonZeroU64;
 use std::ops::Index;
 
@@ -64,6 +66,34 @@ impl Identity {
     pub(super) fn new(baseline: u64, candidate: u64) -> Self {
         // Never 0, so that an `Option` of it takes no more room.
         Self(NonZeroU64::MIN.saturating_add(baseline), candidate)
+    }
+}
+
+/// A table by identity.
+pub(super) type ByIdentity<V> = HashMap<Identity, V, BuildHasherDefault<Folded>>;
+
+/// A set of identities.
+pub(super) type Identities = HashSet<Identity, BuildHasherDefault<Folded>>;
+
+/// Folds the two hashes of an identity into one. They are hashes already, and a part asks for millions.
+#[derive(Debug, Default)]
+pub(super) struct Folded(u64);
+
+impl Hasher for Folded {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // An odd number spreads what statistics leave in few bits; the table reads the highest and the lowest.
+        let mixed = (self.0.rotate_left(32) ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
     }
 }
 

@@ -8,7 +8,7 @@ mod results;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::difference::{Fact, Identity};
+use super::difference::{ByIdentity, Fact, Identities};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
 use super::precision::Precision;
@@ -80,12 +80,12 @@ pub(super) struct Walk<'f, 'a> {
     setting: &'f Setting,
     out: ExpectedErrors,
     /// Last maker of each value, by identity.
-    made: HashMap<Identity, Made>,
+    made: ByIdentity<Made>,
     /// Names of families, interned.
     names: Repeated,
     families: HashSet<Arc<Family>>,
     /// Errors below sentinels that swamp the norm.
-    hidden: HashMap<Identity, InputError>,
+    hidden: ByIdentity<InputError>,
     /// Largest error of values made inside each module call, by position of the call.
     inside: Vec<f64>,
     /// Largest fraction of choices that noise flipped inside each module call.
@@ -98,13 +98,13 @@ pub(super) struct Walk<'f, 'a> {
     /// Largest error of a result so far.
     worst: f64,
     /// Values that have arrived so far.
-    arrived: HashSet<Identity>,
+    arrived: Identities,
     /// A product has been computed.
     multiplied: bool,
     /// Error that each product adds to a path.
     product: f64,
     /// Forward ops that read each value.
-    readers: HashMap<Identity, Vec<usize>>,
+    readers: ByIdentity<Vec<usize>>,
     /// Some forward function chooses between values, so that gradients pass where rounding lets them.
     gates: bool,
 }
@@ -118,16 +118,16 @@ impl<'f, 'a> Walk<'f, 'a> {
             flow,
             setting,
             out: ExpectedErrors::default(),
-            made: HashMap::new(),
+            made: ByIdentity::default(),
             names: Repeated::default(),
             families: HashSet::new(),
-            hidden: HashMap::new(),
+            hidden: ByIdentity::default(),
             inside: vec![0.0; count],
             flipped_inside: vec![0.0; count],
             precision_inside: vec![None; count],
             gradients_inside: gradients_inside(flow),
             worst: 0.0,
-            arrived: HashSet::new(),
+            arrived: Identities::default(),
             multiplied: false,
             product,
             readers: readers(flow),
@@ -249,8 +249,8 @@ impl<'f, 'a> Walk<'f, 'a> {
 }
 
 /// Returns the positions of the forward ops that read each value.
-fn readers(flow: &Flow<'_>) -> HashMap<Identity, Vec<usize>> {
-    let mut readers: HashMap<Identity, Vec<usize>> = HashMap::new();
+fn readers(flow: &Flow<'_>) -> ByIdentity<Vec<usize>> {
+    let mut readers: ByIdentity<Vec<usize>> = ByIdentity::default();
     for (position, node) in flow.nodes.iter().enumerate() {
         if node.is_paired && node.op.name.phase() == Phase::Forward && !node.is_dispatcher() {
             for identity in node.given().filter_map(|slot| flow.fact((position, slot)).identity) {

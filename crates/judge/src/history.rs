@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use super::difference::Identities;
 use super::expected::{ExpectedErrors, GradientErrors, Walk};
 use super::family::{self, Learned};
 use super::flow::{Flow, Place};
@@ -108,7 +109,8 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
     let apart: Vec<Place> = weights.iter().filter(differing).map(|value| value.place).collect();
     let most = apart.len() as f64 > MAJORITY * weights.len() as f64;
     let judges_weights = begins && (step == 0 || !most);
-    let unlike = if begins && !judges_weights { update::unlike_from_the_start(flow) } else { HashSet::new() };
+    let unlike =
+        if begins && !judges_weights { update::unlike_from_the_start(flow) } else { Identities::default() };
     let is_unlike =
         |place: Place| flow.fact(place).identity.is_some_and(|identity| unlike.contains(&identity));
     let first_backward = flow.nodes.iter().position(|node| node.op.name.phase() == Phase::Backward);

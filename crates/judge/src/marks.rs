@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::candidate::Candidate;
-use super::difference::{Difference, Fact, Identity};
+use super::difference::{ByIdentity, Difference, Fact};
 use super::excess::BEYOND;
 use super::expected::{ExpectedErrors, Results};
 use super::flow::{Flow, Node, Place};
@@ -23,7 +23,7 @@ type Source = Option<Ordinal>;
 /// Marks of values that are at fault, or reached by a fault.
 struct Marks<'f, 'a> {
     flow: &'f Flow<'a>,
-    values: HashMap<Identity, Source>,
+    values: ByIdentity<Source>,
     /// Module calls with something marked inside.
     around: Vec<Option<Source>>,
     places: BySlot<Option<Source>>,
@@ -32,7 +32,7 @@ struct Marks<'f, 'a> {
 impl<'f, 'a> Marks<'f, 'a> {
     fn none(flow: &'f Flow<'a>) -> Self {
         let places = flow.nodes.iter().map(|node| std::iter::repeat_n(None, node.slot_count())).collect();
-        Self { flow, values: HashMap::new(), around: vec![None; flow.nodes.len()], places }
+        Self { flow, values: ByIdentity::default(), around: vec![None; flow.nodes.len()], places }
     }
 
     fn has(&self, place: Place) -> bool {

@@ -12,10 +12,8 @@
 //! - two weight gradients agree, that of the first product that reads the difference and that of the last
 //!   product: errors in rows that are read would show there.
 
-use std::collections::HashSet;
-
 use super::Verdict;
-use super::difference::{Difference, Fact, Identity};
+use super::difference::{Difference, Fact, Identities};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
 use super::precision::Precision;
@@ -86,7 +84,7 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) -> Option<String> {
 
 /// Values that the forward pass computed: all except weights and data.
 struct Computed {
-    made: HashSet<Identity>,
+    made: Identities,
 }
 
 impl Computed {

@@ -9,7 +9,7 @@ mod moments;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::difference::{Fact, Identity};
+use super::difference::{Fact, Identities, Identity};
 use super::expected::GradientErrors;
 use super::flow::{Flow, Place};
 use super::median::median;
@@ -341,7 +341,7 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
 /// Returns the matrices that no run of as many steps has moved apart: their difference is more than all earlier steps of
 /// the size of this one make, on both sides and in opposite directions, and stands out among those of the others. They
 /// were not the same when the runs began.
-pub(super) fn unlike_from_the_start(flow: &Flow<'_>) -> HashSet<Identity> {
+pub(super) fn unlike_from_the_start(flow: &Flow<'_>) -> Identities {
     let mut moved: Vec<(Identity, f64)> = Vec::new();
     for position in (0..flow.nodes.len()).filter(|&position| changes_parameters(flow, position)) {
         for Written { place, before, .. } in written(flow, position, &given_by_path(flow, position)) {

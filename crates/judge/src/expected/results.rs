@@ -38,13 +38,19 @@ impl Walk<'_, '_> {
         if !fact.is_tensor || fact.len < 1.0 {
             return None;
         }
-        let path = largest(given.iter().chain(saved).map(|(place, _)| self.path(*place)));
         if fact.is_float && fact.swamped && (fact.statistics_only || fact.relative() < 1e-10) {
             self.hide(place, given, saved);
             return None;
         }
         let known = fact.is_measured && !fact.unwritten && !fact.difference.hides_numbers();
-        if !fact.is_float || !known {
+        let is_weighed = fact.is_float && known;
+        // A sketch or data show the whole error, however a value was made.
+        let path = if is_weighed && !fact.statistics_only {
+            0.0
+        } else {
+            largest(given.iter().chain(saved).map(|(place, _)| self.path(*place)))
+        };
+        if !is_weighed {
             self.note_made(place, path);
             return None;
         }
