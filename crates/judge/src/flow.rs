@@ -144,7 +144,7 @@ impl<'a> Flow<'a> {
             nodes,
             facts: all,
             values: Values::of(pair),
-            by_name: pair.ops.iter().enumerate().map(|(position, op)| (pair.name(op), position)).collect(),
+            by_name: by_name(pair),
             parents: Vec::new(),
             late_checksums: 0,
             modules_alone: false,
@@ -459,4 +459,12 @@ impl<'a> Flow<'a> {
         let inner = (0..outer).filter(move |&op| self.around(op).any(|around| around == outer));
         inner.flat_map(|op| self.nodes[op].results().map(move |slot| (op, slot)))
     }
+}
+
+/// Returns the positions of ops by name. Where an op of the candidate alone has the name of one that both sides have, as
+/// calls that checkpointing makes again do, the latter counts.
+fn by_name(pair: &PartPair) -> HashMap<&str, usize> {
+    let is_paired = |position: &usize| matches!(pair.ops[*position].ops, Paired::Both(..));
+    let (both, one): (Vec<usize>, Vec<usize>) = (0..pair.ops.len()).partition(is_paired);
+    one.into_iter().chain(both).map(|position| (pair.name(&pair.ops[position]), position)).collect()
 }
