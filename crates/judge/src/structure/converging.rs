@@ -47,8 +47,12 @@ impl<'f, 'a> Agreement<'f, 'a> {
         coarsest: Option<&'static Precision>,
     ) -> Self {
         let products = expected.values.iter().zip(excess).filter(|(value, _)| value.is_product());
+        // What a gradient is off by hides in the errors of what it is made of.
+        let (forward, backward): (Vec<_>, Vec<_>) =
+            products.partition(|(value, _)| value.family.phase == Phase::Forward);
+        let products = if forward.is_empty() { backward } else { forward };
         // Half of the products may be behind a fault.
-        let floor = median(&mut products.map(|(_, excess)| excess.floor).collect::<Vec<f64>>());
+        let floor = median(&mut products.iter().map(|(_, excess)| excess.floor).collect::<Vec<f64>>());
         Self {
             flow,
             expected,
