@@ -7,6 +7,7 @@ fault is the first whose results differ while all that it read is equal. No name
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -48,9 +49,13 @@ def table(dump: Path, step: int) -> dict[tuple[str, int], Op]:
             op = ops.setdefault((row["op"], row["order"]), Op(row["order"], row["op"], row["phase"], row["scope"]))
             what = (row["kind"], row["value"], row["dtype"], row["shape"], row["hash"])
             (op.results if row["side"] in ("output", "gradient") else op.reads)[row["slot"]] = what
+    unwritten = set[str]()
     for op in ops.values():
         name = op.name.split(".")[1]
+        # Whoever reads such memory, as `scatter_` does that writes all of it, reads nothing.
+        op.reads = {slot: value for slot, value in op.reads.items() if str(value) not in unwritten}
         if name in UNWRITTEN:
+            unwritten |= set(map(str, op.results.values()))
             op.results = {}
         elif name == "_ctc_loss":  # beyond the length of a target, what it keeps for its backward is not written
             op.results.pop("output.1", None)
@@ -222,28 +227,37 @@ def mistake(steps: list[int], baseline: Path, edited: Path) -> Answer:
             around = [first.scope] if first.scope and not owners else []
             # Where a module was called otherwise, several of its functions show it.
             beside = [op for other in arising(mine, theirs) for op in other if first.scope and op.scope == first.scope]
-            names = [op.name for op in [*block, *owners, *beside]] + around
+            # Where the forward pass shows nothing, the gradient that arrives first says as much as that of a parameter.
+            backward = [op for other in arising(mine, theirs) for op in other if ".backward." in op.name]
+            arrives = backward[:2] if ".parameters_grad." in first.name else []
+            names = [op.name for op in [*block, *owners, *beside, *arrives]] + around
             return Answer([(step, name) for name in dict.fromkeys(names)], "mistake")
     return Answer([], "hidden")
 
 
 def arising(mine: list[Op], theirs: list[Op]) -> Iterator[list[Op]]:
     """Every place where a difference arises, in order: ops of both sides that belong to it."""
-    made_mine, made_theirs = set[str](), set[str]()
+    # The pairs that made each value.
+    made_mine, made_theirs = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
     sides = [[kind(op.name) for op in ops] for ops in (mine, theirs)]
+    number = 0
     for tag, a, b, c, d in SequenceMatcher(None, *sides, autojunk=False).get_opcodes():
         if tag != "equal":
             yield [*mine[a:b], *theirs[c:d]]
             continue
         for ours, other in zip(mine[a:b], theirs[c:d], strict=True):
             changed = differing(ours.reads, other.reads)
-            arrived = any(
-                str(ours.reads.get(slot)) not in made_mine or str(other.reads.get(slot)) not in made_theirs for slot in changed
-            )
-            if arrived or (differing(ours.results, other.results) and not changed):
+            makers = [(made_mine.get(str(ours.reads.get(slot))), made_theirs.get(str(other.reads.get(slot)))) for slot in changed]
+            arrived = any(not one or not two for one, two in makers)
+            # It reads the result of another op.
+            rewired = any(one and two and not one & two for one, two in makers)
+            if arrived or rewired or (differing(ours.results, other.results) and not changed):
                 yield [ours, other]
-            made_mine |= set(map(str, ours.results.values()))
-            made_theirs |= set(map(str, other.results.values()))
+            for value in map(str, ours.results.values()):
+                made_mine[value].add(number)
+            for value in map(str, other.results.values()):
+                made_theirs[value].add(number)
+            number += 1
 
 
 def kind(name: str) -> str:

@@ -18,7 +18,7 @@ class Retention(Program):
     optimizers = ("radam",)
     mistakes = {
         "fading": ("input",), "causal": ("structure",), "eps": ("argument",), "wrapped": ("structure",),
-        "scaling": ("structure",), "gate": ("structure",), "base": ("input",), "smoothing": ("argument",),
+        "scaling": ("structure",), "gate": ("structure",), "base": ("input",), "smoothing": ("argument", "structure"),
         "late norm": ("structure",), "unloaded": ("input",), "betas": ("optimizer", "argument"),
     }  # fmt: skip
     alike = ("recurrent", "chunks", "einsum", "three maps", "gathered", "foreach", "checkpointed")

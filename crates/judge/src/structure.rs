@@ -65,6 +65,7 @@ pub(super) fn of<'a>(
     if let Some(judged) = batches.and_then(|batches| batches.judged(flow, agreement.rounding, candidates)) {
         return judged;
     }
+    shown_where_read(flow, candidates);
     let mut rewritten = uneven_lists(flow);
     candidates.retain(|candidate| !rewritten.contains(&candidate.op));
     without_reshaped(flow, agreement, candidates);
@@ -106,6 +107,29 @@ pub(super) fn of<'a>(
         harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
     }
     Structure { note: remark(flow, &harmless), fault, rewritten, excuse: REWRITTEN }
+}
+
+/// Moves what an op shows to its input, where an op of one side made that and put its elements into another order: an op
+/// that rolls or swaps them leaves no trace in statistics but the places of the extremes, and the reader is off.
+fn shown_where_read(flow: &Flow<'_>, candidates: &mut [Candidate]) {
+    for candidate in candidates.iter_mut().filter(|candidate| candidate.cause == Cause::Numerics) {
+        let op = candidate.op;
+        let by_statistics = candidate.slot.is_some_and(|slot| flow.fact((op, slot)).statistics_only);
+        if by_statistics && candidate.seen.is_none() {
+            let mut given = flow.nodes[op].given().map(|slot| (op, slot));
+            candidate.seen = given.find(|&place| flow.is_made_unpaired(place) && is_moved(flow, place));
+        }
+    }
+}
+
+/// Returns true if the extremes of a value stand at other places on both sides.
+fn is_moved(flow: &Flow<'_>, (op, slot): Place) -> bool {
+    let (b, c) = flow.pair.slot_at(op, slot);
+    let places = |slot: Option<&Slot>| {
+        let places = slot?.value.tensor()?.places?;
+        Some((places.max(), places.min()))
+    };
+    places(b).zip(places(c)).is_some_and(|(b, c)| b != c)
 }
 
 /// Returns true for a difference in a value that a group passes on.
