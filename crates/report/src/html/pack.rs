@@ -308,7 +308,7 @@ impl Packer {
         self.ops.rows() >= MAX_OPS || self.slots.rows() >= MAX_SLOTS
     }
 
-    /// Takes what was collected; `None` if there is nothing.
+    /// Takes the collected values; `None` if there are none.
     pub(super) fn take(&mut self) -> Option<Piece> {
         let runs = std::mem::take(&mut self.runs);
         let Texts { lengths, bytes, .. } = &mut self.texts;
