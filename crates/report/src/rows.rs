@@ -304,6 +304,7 @@ impl<'a> SlotRow<'a> {
     }
 
     /// Returns the content of a cell.
+    // One table of all columns; its length is theirs.
     pub fn cell(&self, column: SlotColumn) -> Cell<'a> {
         let expectation = || self.op.part.judged.expectations.at(self.op.order, self.index);
         match column {
