@@ -174,6 +174,8 @@ export function detail(app: App): HTMLElement {
     line(w().expected, tolerance);
     line("basis", slot.text("basis"));
     if (words.childElementCount) out.push(words);
+    const held = slot.text("pieces");
+    if (held) out.push(pieces(held, slot.verdict === "differs"));
     const metrics = METRICS.filter((name) => slot.number(name) !== null);
     if (metrics.length) {
       const list = h("dl", { class: "metrics" });
@@ -302,6 +304,12 @@ export function detail(app: App): HTMLElement {
   });
   void paint();
   return section;
+}
+
+/** What the ranks hold of a value, folded below it. */
+function pieces(held: string, open: boolean): HTMLElement {
+  const lines = held.split("; ").map((piece) => h("li", {}, visible(piece)));
+  return h("details", { class: "pieces", open }, h("summary", {}, `${w().pieces} (${count(lines.length)})`), h("ul", {}, ...lines));
 }
 
 function isArgument(slot: Slot): boolean {

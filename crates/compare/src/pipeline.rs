@@ -94,7 +94,8 @@ fn compare_part(
     options: &CompareOptions,
     progress: &dyn Progress,
 ) -> Result<DonePart, CompareError> {
-    let (mut b, mut c, layouts) = layouts::read(part, baseline, candidate, &options.mapping)?;
+    let (mut b, mut c, mut layouts) = layouts::read(part, baseline, candidate, &options.mapping)?;
+    let folded = layouts.names(&b, &c);
     if b.task != c.task && !options.request.any_task && !share_statistics((baseline, &b), (candidate, &c)) {
         return Err(CompareError::Tasks {
             place: format!("step {} {}", part.baseline.step, part.baseline.rank),
@@ -159,6 +160,7 @@ fn compare_part(
     if options.request.rows {
         rows::take(&mut b, &mut c, &mut ops);
     }
+    layouts.follow(&folded, &b, &c);
     let substitutions = substitutions(&b, &c, &ops);
     let pair = PartPair {
         step: part.baseline.step,
