@@ -93,6 +93,8 @@ function closer(app: App, op: number, index: number, slot: Slot): HTMLElement[] 
   line(w().expected, tolerance);
   line("basis", slot.text("basis"));
   if (words.childElementCount) out.push(words);
+  const held = slot.text("pieces");
+  if (held) out.push(pieces(held, slot.verdict === "differs"));
   out.push(...metrics(slot));
   const part = app.part();
   const order = app.model.whole("order", op);
@@ -103,6 +105,12 @@ function closer(app: App, op: number, index: number, slot: Slot): HTMLElement[] 
   else if (app.fault[op] && !isArgument(slot) && slot.verdict !== "bit-equal") out.push(h("p", { class: "hint" }, w().noLook));
   out.push(...sides(slot));
   return out;
+}
+
+/** A value's pieces on the ranks, folded below it. */
+function pieces(held: string, open: boolean): HTMLElement {
+  const lines = held.split("; ").map((piece) => h("li", {}, visible(piece)));
+  return h("details", { class: "pieces", open }, h("summary", {}, `${w().pieces} (${count(lines.length)})`), h("ul", {}, ...lines));
 }
 
 function metrics(slot: Slot): HTMLElement[] {

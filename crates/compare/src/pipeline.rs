@@ -94,7 +94,8 @@ fn compare_part(
     options: &CompareOptions,
     progress: &dyn Progress,
 ) -> Result<DonePart, CompareError> {
-    let (mut b, mut c, layouts) = layouts::read(part, baseline, candidate, &options.mapping)?;
+    let (mut b, mut c, mut layouts) = layouts::read(part, baseline, candidate, &options.mapping)?;
+    let folded = layouts.names(&b, &c);
     let request = &options.request;
     let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
     let nothing = |reason: String| CompareError::Nothing { reason: format!("{place}: {reason}") };
@@ -139,6 +140,7 @@ fn compare_part(
     if request.rows {
         rows::take(&mut b, &mut c, &mut ops);
     }
+    layouts.follow(&folded, &b, &c);
     Ok(DonePart { layouts, ..measured(part, (b, c), ops, progress) })
 }
 

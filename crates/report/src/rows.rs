@@ -356,6 +356,10 @@ impl<'a> SlotRow<'a> {
                 .and_then(|rule| self.op.part.judged.rules.get(rule.place()))
                 .map_or(Cell::Empty, |rule| Cell::word(rule)),
             SlotColumn::Reason => Cell::word(&self.judged.reason),
+            SlotColumn::Pieces => {
+                let pieces = self.op.part.pieces.get(&(self.op.order, self.index));
+                pieces.map_or(Cell::Empty, |pieces| Cell::word(pieces))
+            }
             SlotColumn::Decides => Cell::Flag(self.decides),
             SlotColumn::JudgedError => Cell::real(expectation().map(|expectation| expectation.error)),
             SlotColumn::Floor => Cell::real(expectation().map(|expectation| expectation.floor)),

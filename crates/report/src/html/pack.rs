@@ -95,7 +95,7 @@ const DECIDING: [(SlotColumn, Form); 4] = [
 ];
 
 /// Columns of the slots.
-const SLOTS: [(SlotColumn, Form); 14] = [
+const SLOTS: [(SlotColumn, Form); 15] = [
     (SlotColumn::Slot, Form::Text),
     (SlotColumn::Verdict, Form::Text),
     (SlotColumn::Basis, Form::Text),
@@ -109,6 +109,7 @@ const SLOTS: [(SlotColumn, Form); 14] = [
     (SlotColumn::RequiresGrad(Side::Candidate), Form::Count),
     (SlotColumn::Tolerance, Form::Text),
     (SlotColumn::Reason, Form::Text),
+    (SlotColumn::Pieces, Form::Text),
     (SlotColumn::Identity, Form::Count),
 ];
 

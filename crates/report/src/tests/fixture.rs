@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use probe_compare::PartReport;
+use probe_compare::{PartReport, Pieces};
 use probe_dump::{
     Checksum, DType, Framework, Number, Op, OpName, Ordinal, PartKey, Rank, RankId, ReadError, RecordedDType,
     RecordedStatistics, Scalar, Slot, SlotSide, Task, TensorData, TensorMetadata, TensorRecord, TensorStore,
@@ -47,6 +47,7 @@ pub(crate) struct Part {
     pub(crate) evidence: PartEvidence,
     pub(crate) judged: PartJudgement,
     pub(crate) values: BySlot<Option<u32>>,
+    pub(crate) pieces: Pieces,
     expected: Vec<((usize, usize), Expectation)>,
 }
 
@@ -57,6 +58,7 @@ impl Part {
             evidence: &self.evidence,
             judged: &self.judged,
             values: &self.values,
+            pieces: &self.pieces,
             portraits: &[],
             parts: 1,
         }
@@ -88,6 +90,7 @@ impl Part {
             },
             evidence: PartEvidence::default(),
             values: BySlot::default(),
+            pieces: Pieces::new(),
             expected: Vec::new(),
             judged: PartJudgement {
                 rules: vec!["float32 default: rel_l2 <= 6.1e-5 (sqrt(n) roundings)".into()],
@@ -324,6 +327,10 @@ fn broken() -> Evidence {
     }))
 }
 
+/// Pieces of a result that two ranks hold.
+pub(crate) const SHARDS: &str =
+    "rank 0: [0:2, :, :], relative error 0.0e0; rank 1: [2:4, :, :], relative error 1.4e-2";
+
 /// Returns a part with every verdict, role and cause at least once.
 // One list of ops; its length is theirs.
 pub(crate) fn everything() -> Part {
@@ -444,6 +451,7 @@ pub(crate) fn everything() -> Part {
         part.push(&name, Role::Clean, None, vec![both("output.0", tensor(), data(0.0), Verdict::BitEqual)]);
     }
     part.judged.counts.parts = 1;
+    part.pieces.insert((1, 1), SHARDS.into());
     part
 }
 
