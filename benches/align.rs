@@ -1,4 +1,4 @@
-//! Alignment of two long runs: how long it takes to pair their ops, what it needs of memory, and how many pairs are right.
+//! Alignment of two long runs: how long it takes to pair their ops, how much memory, and how many pairs are right.
 //!
 //! `cargo bench --bench align -- 100000` makes two runs of so many ops of a transformer, forward and backward. Of the candidate's, two in a hundred are edited: left
 //! out, called by another name, preceded by an op that the baseline has not, or one op for three. Numbers carry noise of 1e-4.
@@ -19,7 +19,7 @@ use probe::pair::{Mapping, Paired, align, substitutions};
 /// One edit in so many ops.
 const EDITED: u64 = 50;
 
-/// Functions of a layer, with the last dimension of what each makes.
+/// Functions of a layer, with the last dimension of each result.
 const LAYER: [(&str, u64); 14] = [
     ("native_layer_norm", 64),
     ("addmm", 192),

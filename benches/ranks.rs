@@ -1,4 +1,4 @@
-//! A comparison of many ranks in shards: how long planning, all shards and the merge take, and what they need of memory.
+//! A comparison of many ranks in shards: how long planning, all shards and the merge take, and how much memory they need.
 //!
 //! `cargo bench --bench ranks -- 10000` compares two dumps of so many ranks, each with one step of 40 ops whose tensors have sketches; one rank in a hundred is wrong.
 //! The files of all ranks are two files under many names, so that the disk is no part of it but its directories are. The merge writes all reports.

@@ -1,4 +1,4 @@
-//! Writes the JSON Schemas of what probe writes and reads for others into `schemas/`, and the types of the page into `web/src/report.ts`.
+//! Writes the JSON Schemas of probe's public files into `schemas/`, and the types of the page into `web/src/report.ts`.
 
 use std::path::Path;
 

@@ -69,3 +69,21 @@ fn a_reduction_left_out_is_named_with_its_group() {
     assert!(words.contains(said), "{}", run.stdout);
     assert!(words.contains("cause numerics"), "{}", run.stdout);
 }
+
+#[test]
+fn the_workbook_holds_what_each_rank_holds() {
+    use calamine::Reader as _;
+    let run = Compare::new(testdata("layouts/one"), testdata("layouts/tp2")).args("--format xlsx").run();
+    let mut book = calamine::open_workbook_auto(run.reports().join("result.xlsx")).unwrap();
+    let tensors = book.worksheet_range("tensors").unwrap();
+    let head: Vec<String> = tensors.rows().next().unwrap().iter().map(ToString::to_string).collect();
+    let at = head.iter().position(|label| label == "pieces").expect("a column of pieces");
+    let held: Vec<String> = tensors.rows().skip(1).map(|row| row[at].to_string()).collect();
+    for said in ["ranks 0-1: replicas", "rank 0: [:, :, 0:4]; rank 1: [:, :, 4:8]"] {
+        assert!(held.iter().any(|text| text == said), "{said} in {held:?}");
+    }
+    let plain = Compare::new(testdata("layouts/one"), testdata("layouts/one")).args("--format xlsx").run();
+    let mut book = calamine::open_workbook_auto(plain.reports().join("result.xlsx")).unwrap();
+    let head = book.worksheet_range("tensors").unwrap();
+    assert!(!head.rows().next().unwrap().iter().any(|label| label.to_string() == "pieces"));
+}

@@ -3,13 +3,15 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::support::testdata;
 use crate::support::three_ops::{COLUMNS, ROWS, push_network, slot_of, wave, write};
 use probe::capture::{
     CaptureTask, Device, DumpWriter, OpRecord, RunManifest, SlotRecord, SlotValue, Software, TensorFacts,
 };
 use probe::dump::native::rank_folder;
 use probe::dump::{
-    Content, DType, Number, Observation, Op, Scalar, SketchVersion, SlotSide, TensorRef, Value,
+    Content, DType, Number, Observation, Op, PartKey, Scalar, SketchVersion, SlotSide, Stack, Task,
+    TensorRecord, TensorRef, Value,
 };
 use probe::measure::observe;
 
@@ -50,20 +52,8 @@ fn push_version_3(writer: &mut DumpWriter) {
     writer.push(&OpRecord { name, slots: vec![slot], ..OpRecord::default() }).unwrap();
 }
 
-/// A dump with every kind of value, as committed in `testdata/native/version3`.
-fn write_sample(root: &Path) {
-    let manifest = RunManifest {
-        task: CaptureTask::Tensor,
-        started: "2026-11-21T12:00:00Z".into(),
-        tool: Software { name: "probe".into(), version: "0.1.0".into() },
-        framework: Software { name: "torch".into(), version: "2.9.0".into() },
-        device: Device { kind: "cpu".into(), name: String::new(), count: 1 },
-        config: serde_json::json!({ "steps": [7] }),
-        ..RunManifest::default()
-    };
-    let mut writer = DumpWriter::create(root, &manifest, 0).unwrap();
-    writer.begin_step(7).unwrap();
-    push_network(&mut writer, CaptureTask::Tensor, &|_| (), 0.0);
+/// An op with tensors of many types, and a value of every other kind.
+fn push_mixed(writer: &mut DumpWriter) {
     let mut slots = Vec::new();
     for (index, (dtype, shape, bytes)) in [
         ("bool", vec![3], vec![1, 0, 1]),
@@ -111,10 +101,47 @@ fn write_sample(root: &Path) {
     writer
         .push(&OpRecord { name: "Functional.mixed.0.forward".into(), slots, ..OpRecord::default() })
         .unwrap();
+}
+
+/// A dump with every kind of value, as committed in `testdata/native/version3`.
+fn write_sample(root: &Path) {
+    let manifest = RunManifest {
+        task: CaptureTask::Tensor,
+        started: "2026-11-21T12:00:00Z".into(),
+        tool: Software { name: "probe".into(), version: "0.1.0".into() },
+        framework: Software { name: "torch".into(), version: "2.9.0".into() },
+        device: Device { kind: "cpu".into(), name: String::new(), count: 1 },
+        config: serde_json::json!({ "steps": [7] }),
+        ..RunManifest::default()
+    };
+    let mut writer = DumpWriter::create(root, &manifest, 0).unwrap();
+    writer.begin_step(7).unwrap();
+    push_network(&mut writer, CaptureTask::Tensor, &|_| (), 0.0);
+    push_mixed(&mut writer);
     push_version_2(&mut writer);
     push_version_3(&mut writer);
     writer.finish_step().unwrap();
     writer.close(&[]).unwrap();
+}
+
+/// Everything that one part holds, and the bytes of its tensors.
+type Read = (PartKey, Task, Box<str>, Vec<Op>, Vec<Stack>, Vec<Vec<u8>>);
+
+fn read_first_part(root: &Path) -> Read {
+    let dump = probe::read::open(root, probe::files::map::FileAccess::Read).unwrap();
+    let part = dump.reader.read(&dump.parts[0]).unwrap();
+    assert!(dump.faults.is_empty() && part.faults.is_empty());
+    let data =
+        part.ops.iter().flat_map(|op| &op.slots).filter_map(|slot| slot.value.tensor()?.data.as_deref());
+    let bytes: Vec<Vec<u8>> = data.map(|key| part.store.load(key).unwrap().view().to_bytes()).collect();
+    (part.key, part.task, part.level, part.ops, part.stacks, bytes)
+}
+
+fn records(ops: &mut [Op]) -> impl Iterator<Item = &mut TensorRecord> {
+    ops.iter_mut().flat_map(|op| &mut op.slots).filter_map(|slot| match &mut slot.value {
+        Value::Tensor(record) => Some(Arc::make_mut(record)),
+        _ => None,
+    })
 }
 
 #[test]
@@ -123,51 +150,46 @@ fn the_committed_dumps_read_as_one_written_now() {
     let made = std::env::var_os("PROBE_WRITE_SAMPLE")
         .map_or_else(|| folder.path().join("dump"), std::path::PathBuf::from);
     write_sample(&made);
-    let read = |root: &Path| {
-        let dump = probe::read::open(root, probe::files::map::FileAccess::Read).unwrap();
-        let part = dump.reader.read(&dump.parts[0]).unwrap();
-        assert!(dump.faults.is_empty() && part.faults.is_empty());
-        let data =
-            part.ops.iter().flat_map(|op| &op.slots).filter_map(|slot| slot.value.tensor()?.data.as_deref());
-        let bytes: Vec<Vec<u8>> = data.map(|key| part.store.load(key).unwrap().view().to_bytes()).collect();
-        (part.key, part.task, part.level, part.ops, part.stacks, bytes)
-    };
-    let mut now = read(&made);
+    let mut now = read_first_part(&made);
     // Dumps of version 3 began without places, which are a column that readers may do without.
-    let mut places = Vec::new();
-    for slot in now.3.iter_mut().flat_map(|op| &mut op.slots) {
-        if let Value::Tensor(record) = &mut slot.value {
-            places.push(Arc::make_mut(record).places.take().map(|places| (places.max(), places.min())));
-        }
-    }
+    let places: Vec<_> = records(&mut now.3)
+        .map(|record| record.places.take().map(|places| (places.max(), places.min())))
+        .collect();
     assert!(places.contains(&Some((1, 0))) && places.contains(&None), "{places:?}");
-    assert!(
-        now == read(&crate::support::testdata("native/version3")),
-        "a dump of version 3 reads otherwise now"
-    );
+    assert!(now == read_first_part(&testdata("native/version3")), "a dump of version 3 reads otherwise now");
     // Version 2 has none of what is new, and sketches by another function.
     assert_eq!(now.3.pop().unwrap().name.as_str(), "Functional.version3.0.forward");
-    let dump = probe::read::open(&made, probe::files::map::FileAccess::Read).unwrap();
-    let part = dump.reader.read(&dump.parts[0]).unwrap();
-    for slot in now.3.iter_mut().flat_map(|op| &mut op.slots) {
-        if let Value::Tensor(record) = &mut slot.value
-            && record.sketch.is_some()
-        {
-            let first = Content { sketch: Some(SketchVersion::First), hash: false };
-            let record = Arc::make_mut(record);
-            record.sketch = record.data.as_deref().and_then(|key| {
-                let data = part.store.load(key).unwrap();
-                observe(data.view(), first).sketch.map(Arc::new)
-            });
+    sketch_as_before(&made, &mut now.3);
+    reads_as_version_2(&now);
+    // Version 1 has none of what is new.
+    assert_eq!(now.3.pop().unwrap().name.as_str(), "Functional.version2.0.forward");
+    now.5.truncate(now.5.len() - 5);
+    let mut before = read_first_part(&testdata("native/version1"));
+    for record in records(&mut before.3).chain(records(&mut now.3)) {
+        if let Some(counts) = &mut record.counts {
+            Arc::make_mut(counts).sentinels = None;
         }
     }
-    let mut version_2 = read(&crate::support::testdata("native/version2"));
-    for slot in version_2.3.iter_mut().flat_map(|op| &mut op.slots) {
-        if let Value::Tensor(record) = &mut slot.value
-            && record.data.is_none()
-        {
-            Arc::make_mut(record).sketch = None;
-        }
+    assert!(now == before, "a dump of version 1 reads otherwise now");
+}
+
+/// Replaces the sketches by those of the first function, where there is data to make them of.
+fn sketch_as_before(dump: &Path, ops: &mut [Op]) {
+    let dump = probe::read::open(dump, probe::files::map::FileAccess::Read).unwrap();
+    let part = dump.reader.read(&dump.parts[0]).unwrap();
+    let first = Content { sketch: Some(SketchVersion::First), hash: false };
+    for record in records(ops).filter(|record| record.sketch.is_some()) {
+        record.sketch = record.data.as_deref().and_then(|key| {
+            let data = part.store.load(key).unwrap();
+            observe(data.view(), first).sketch.map(Arc::new)
+        });
+    }
+}
+
+fn reads_as_version_2(now: &Read) {
+    let mut version_2 = read_first_part(&testdata("native/version2"));
+    for record in records(&mut version_2.3).filter(|record| record.data.is_none()) {
+        record.sketch = None;
     }
     // It took the least number of float16 for a sentinel, and not the greatest.
     let half = |ops: &mut Vec<Op>| match &mut ops.last_mut().unwrap().slots[1].value {
@@ -183,20 +205,6 @@ fn the_committed_dumps_read_as_one_written_now() {
         Arc::make_mut(Arc::make_mut(record).counts.as_mut().unwrap()).sentinels = Some(1);
     }
     assert!(ours == theirs && now.5 == version_2.5, "a dump of version 2 reads otherwise now");
-    // Version 1 has none of what is new.
-    assert_eq!(now.3.pop().unwrap().name.as_str(), "Functional.version2.0.forward");
-    now.5.truncate(now.5.len() - 5);
-    let mut before = read(&crate::support::testdata("native/version1"));
-    for op in before.3.iter_mut().chain(&mut now.3) {
-        for slot in &mut op.slots {
-            if let Value::Tensor(record) = &mut slot.value
-                && let Some(counts) = &mut Arc::make_mut(record).counts
-            {
-                Arc::make_mut(counts).sentinels = None;
-            }
-        }
-    }
-    assert!(now == before, "a dump of version 1 reads otherwise now");
 }
 
 #[test]

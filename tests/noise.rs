@@ -165,7 +165,7 @@ fn noise_that_was_recorded_with_the_baseline_needs_no_option() {
     assert_eq!(step.code, 0, "{}", step.stdout);
     let faulty = dumps.compare("faulty", &[]);
     assert_eq!(faulty.first().unwrap().0, "Functional.gelu.3.forward");
-    // Of a program that did not repeat itself, nothing is used.
+    // A program that did not repeat itself shows no noise.
     fs::remove_dir_all(dumps.path("baseline/noise")).unwrap();
     fs::rename(dumps.path("other"), dumps.path("baseline/noise")).unwrap();
     let without = dumps.compare("sound", &[]);

@@ -48,15 +48,7 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     assert_eq!(code, 0);
     let (code, said, _) = probe(&["compare", "--plan", &plan, "--shard", "2/2"]);
     assert_eq!((code, said.contains("was already done")), (0, true), "{said}");
-    let part = walk_to_part(&run);
-    let sound = fs::read(&part).unwrap();
-    let mut changed = sound.clone();
-    let digit = changed.iter().rposition(|byte| *byte == b':').unwrap() - 40;
-    changed[digit] ^= 1;
-    fs::write(&part, changed).unwrap();
-    let (code, said, _) = probe(&["merge", &run]);
-    assert_eq!((code, said.contains(" --shard ")), (3, true), "a changed shard is to be run again: {said}");
-    fs::write(&part, sound).unwrap();
+    a_changed_shard_is_to_be_run_again(&run);
     let (code, ..) = probe(&["merge", "-q", &run]);
     assert_eq!(code, single);
     assert_eq!(report(&run), report(&path("single")));
@@ -67,7 +59,28 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
         assert!(fs::metadata(format!("{run}/{name}")).unwrap().len() > least, "{name}");
     }
     replays_of_a_run_are_shown(&run);
+}
 
+fn a_changed_shard_is_to_be_run_again(run: &str) {
+    let part = walk_to_part(run);
+    let sound = fs::read(&part).unwrap();
+    let mut changed = sound.clone();
+    let digit = changed.iter().rposition(|byte| *byte == b':').unwrap() - 40;
+    changed[digit] ^= 1;
+    fs::write(&part, changed).unwrap();
+    let (code, said, _) = probe(&["merge", run]);
+    assert_eq!((code, said.contains(" --shard ")), (3, true), "{said}");
+    fs::write(&part, sound).unwrap();
+}
+
+#[test]
+fn shards_that_cannot_be_are_misuse() {
+    let place = tempfile::tempdir().unwrap();
+    let path = |name: &str| place.path().join(name).to_str().unwrap().to_owned();
+    let case = testdata("faults/gpt_rank1_linear_L1_statistics");
+    let side = |name: &str| case.join(name).to_str().unwrap().to_owned();
+    let (b, c, run, plan) = (side("baseline"), side("candidate"), path("run"), path("run/plan.json"));
+    assert_eq!(probe(&["plan", &b, &c, "-o", &run]).0, 0);
     for args in [
         &["compare", "--plan", &plan, "--shard", "3/2"][..],
         &["compare", "--plan", &plan],
@@ -81,7 +94,12 @@ fn shards_lead_to_the_reports_and_the_exit_code_of_one_process() {
     ] {
         assert_eq!(probe(args).0, 2, "{args:?}");
     }
-    // Ranks of one dump of msprobe: two replicas on data of their own.
+}
+
+#[test]
+fn ranks_of_one_dump_of_msprobe_are_compared() {
+    // Two replicas on data of their own.
+    let b = testdata("faults/gpt_rank1_linear_L1_statistics/baseline").to_str().unwrap().to_owned();
     let (code, said, _) = probe(&["peers", &b]);
     assert!(said.contains("2 ranks, 1 step,"), "{code} {said}");
     let (_, said, _) = probe(&["peers", &b, "--format", "json"]);

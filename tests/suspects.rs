@@ -22,7 +22,7 @@ fn the_ops_at_fault_and_their_neighbours_are_listed_until_nothing_is() {
     let listed: toml::Table = text.parse().unwrap();
     let tensors: Vec<&str> =
         listed["tensors"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
-    // What made its input, what reads its result, and its own gradient.
+    // The ops that made its input or read its result, and its own gradient.
     let expected = [
         "Functional.gelu.1.backward",
         "Functional.gelu.1.forward",

@@ -113,47 +113,20 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
     let thread = Stack::of_thread();
     let known =
         function.roles.map(Roles::words).filter(|_| function.plans && function.fits.load(Ordering::Relaxed));
-    let wanted = match known {
-        // An even number, and not zero: that means an unreadable stack.
-        Some(end) => (end + 2).saturating_sub(INTEGERS).next_multiple_of(2).clamp(2, STACK_WORDS),
-        None if function.plans => STACK_WORDS,
-        None => LAUNCH_WORDS,
-    };
-    let mut words = vec![0; wanted];
-    let there = if thread.holds(stack, 8) {
-        let count = thread.words_above(stack).min(wanted);
-        // SAFETY: this many words of this thread's stack lie above the arguments.
-        let above = unsafe { std::slice::from_raw_parts(stack as *const u64, count) };
-        words[..count].copy_from_slice(above);
-        count
-    } else {
-        // Not the thread's own stack: a coroutine's, or one for signals.
-        memory::read(stack, &mut words)
-    };
-    words.truncate(there - there % 2);
-    if words.is_empty() {
+    let Some(mut words) = words_above(function, thread, stack, known) else {
         notes::count(Count::Unscanned, &format!("aclnn{}: cannot read the stack", function.operator));
         return None;
-    }
+    };
     let copied = words.len() as u64;
     let mut integers = Vec::with_capacity(INTEGERS + words.len());
     integers.extend_from_slice(&registers.integers);
     integers.append(&mut words);
     let stage = if function.plans {
         let reals = registers.reals.map(|[low, _]| low);
-        let expected = function.roles.map(Roles::words);
-        let may_point = |(index, &word): (usize, &u64)| {
-            let address = usize::try_from(word).ok()?;
-            // The caller's locals lie above its arguments. A table says which word it is, wherever it points.
-            let local = address >= stack && thread.holds(address, 8);
-            (local || expected.is_some_and(|words| index == words || index == words + 1))
-                .then(|| memory::word(thread, word))
-                .flatten()
-        };
         let end = match known {
             _ if !followed => End::Unwanted,
             Some(end) => End::Known(end),
-            None => End::Sought(integers.iter().enumerate().map(may_point).collect()),
+            None => End::Sought(pointed_to(function, &integers, thread, stack)),
         };
         Stage::Plan(Box::new(Planned { function, integers, reals, end, ends_step }))
     } else {
@@ -172,6 +145,43 @@ fn begin(slot: &Slot, registers: &Registers, stack: usize) -> Option<Call> {
         }
     };
     Some(Call { copied, stage })
+}
+
+/// Copies the words of the stack that may be arguments; `None` if it cannot be read.
+fn words_above(function: &Function, thread: Stack, stack: usize, known: Option<usize>) -> Option<Vec<u64>> {
+    let wanted = match known {
+        // An even number, and not zero: that means an unreadable stack.
+        Some(end) => (end + 2).saturating_sub(INTEGERS).next_multiple_of(2).clamp(2, STACK_WORDS),
+        None if function.plans => STACK_WORDS,
+        None => LAUNCH_WORDS,
+    };
+    let mut words = vec![0; wanted];
+    let there = if thread.holds(stack, 8) {
+        let count = thread.words_above(stack).min(wanted);
+        // SAFETY: this many words of this thread's stack lie above the arguments.
+        let above = unsafe { std::slice::from_raw_parts(stack as *const u64, count) };
+        words[..count].copy_from_slice(above);
+        count
+    } else {
+        // Not the thread's own stack: a coroutine's, or one for signals.
+        memory::read(stack, &mut words)
+    };
+    words.truncate(there - there % 2);
+    (!words.is_empty()).then_some(words)
+}
+
+/// Returns the word that each argument points to, if it may point to an executor.
+fn pointed_to(function: &Function, integers: &[u64], thread: Stack, stack: usize) -> Vec<Option<u64>> {
+    let expected = function.roles.map(Roles::words);
+    let pointed = |(index, &word): (usize, &u64)| {
+        let address = usize::try_from(word).ok()?;
+        // The caller's locals lie above its arguments. A table says which word it is, wherever it points.
+        let local = address >= stack && thread.holds(address, 8);
+        (local || expected.is_some_and(|words| index == words || index == words + 1))
+            .then(|| memory::word(thread, word))
+            .flatten()
+    };
+    integers.iter().enumerate().map(pointed).collect()
 }
 
 /// Runs after a call that returned `result`.

@@ -113,7 +113,7 @@ fn ready(ready: bool) {
     state.settle();
 }
 
-/// Reports what was received, once nothing more will be.
+/// Reports the received dumps, once no more will arrive.
 pub(crate) fn close() {
     let mut state = state();
     state.wanted = None;

@@ -14,7 +14,7 @@
 //! writer     a thread that measures arrived copies and writes the dump
 //! dump       instead of all that: receives the dumps that CANN makes itself
 //! scope      places in the program that operators are attributed to
-//! switches   what is recorded now
+//! switches   switches for recording
 //! control    interface for the program, or the Python package in it: steps, the end
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! What is recorded now: switches that every call reads, and that `control` sets.
+//! Switches for recording, which every call reads and `control` sets.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 

@@ -86,7 +86,7 @@ class Device:
     phase: str = "forward"
     counts: Counter[tuple[str, str, int]] = field(default_factory=Counter)
     calls: list[Call] = field(default_factory=list)
-    #: What each fault did, in the order of the calls: see `measured`.
+    #: Effects of each fault, in the order of the calls: see `measured`.
     hits: list[dict[str, Any]] = field(default_factory=list)
     #: Own rounding of each call, relative to the norm of the result, by op and type.
     levels: dict[tuple[str, str], list[float]] = field(default_factory=dict)

@@ -276,7 +276,7 @@ def describe(fault: dict[str, Any]) -> str:
     return f"{fault['what']} in {fault['phase']} of step {fault['step']}: aten::{fault['op']} call {fault['call']} ({rest})"
 
 
-#: What the reduced set has of each model.
+#: Cases of each model in the reduced set.
 DEALT_SMALL = {"R0": "fs", "R1": "fbos", "R2": "fs"}
 #: Cases of each noise: one letter a case. f, b, o: a fault in forward, backward, optimizer; t: two at once; l: one seen in a
 #: late step; e: an edit of the program; E: another argument seen in a late step; s: sound; L: sound, a late step.

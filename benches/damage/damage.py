@@ -38,7 +38,7 @@ class Kind:
     files: list[Path]
     #: Arguments of the command that reads them.
     command: list[str]
-    #: What the command writes that is its answer, beside what it prints.
+    #: Files in which the command writes its answer, beside the text it prints.
     written: list[Path] = field(default_factory=list)
     #: True if the command compares, and prints a report in JSON.
     compares: bool = False
@@ -117,7 +117,7 @@ def gates(run: Run, sound: Path, dump: Path) -> Iterator[Kind]:
 
 
 def said(kind: Kind, done: subprocess.CompletedProcess[str]) -> Any:
-    """What a command answered, without times."""
+    """A command's answer, without times."""
     try:
         found: Any = json.loads(done.stdout)
         found = {name: value for name, value in found.items() if name not in ("seconds", "created", "time", "at")}

@@ -25,15 +25,15 @@ class Commit:
     edits: tuple[Edit, ...] = ()
     #: `pass`, `regression`, `drift`, `flaky`; `unverified` where the commit takes away values that the baseline has.
     expected: str = "pass"
-    #: What the op at fault is called, one of them; empty where none is at fault.
+    #: Accepted names of the op at fault; empty where none is at fault.
     ops: tuple[str, ...] = ()
     #: Size of the change, relative to what is changed.
     size: float | None = None
-    #: What the machine is set up with from here on: variables of the environment. None: as before.
+    #: Environment variables of the machine from here on. None: as before.
     machine: dict[str, str] | None = None
-    #: Whether the machine's Python is another one from here on (`--other-python`).
+    #: True if the machine's Python is another one from here on (`--other-python`).
     other_python: bool = False
-    #: Whether `pass` is right as well: the numbers may move by less than the bounds allow.
+    #: True if `pass` is right as well: the numbers may move by less than the bounds allow.
     may_pass: bool = False
 
 
@@ -53,7 +53,7 @@ BACKWARD = "            loss.backward()\n"
 ADAMW = "torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)"
 #: The optimizer, and what it calls for one parameter.
 UPDATE = ("AdamW", "addcdiv", "addcmul", "lerp", "mul_", "add_")
-#: What clips gradients.
+#: Functions that clip gradients.
 CLIP = ("clip", "clamp", "mul", "div")
 CLASS = "\n\nclass FeedForward(nn.Module):\n"
 

@@ -107,7 +107,7 @@ class Moe(nn.Module):
         order = chosen.flatten().argsort(stable=True)
         counts = torch.bincount(chosen.flatten(), minlength=EXPERTS)
         tokens, theirs = exchanged(flat[order // 2], counts, self.world)
-        # What comes from a rank is sorted by expert.
+        # Tokens from a rank are sorted by expert.
         parts = tokens.split(theirs.flatten().tolist())
         held = theirs.shape[1]
         results = [expert(torch.cat(parts[number::held])) for number, expert in enumerate(self.experts)]

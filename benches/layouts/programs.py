@@ -21,7 +21,7 @@ from torch.distributed.tensor.parallel import ColwiseParallel, PrepareModuleInpu
 
 
 class Requests(list):
-    """What was sent and asked for at once."""
+    """Messages sent and received at once."""
 
     def wait(self) -> None:
         for request in self:
@@ -211,7 +211,7 @@ def data(case: Case, step: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def part_of(case: Case, world: World, tokens: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """What a rank has of a batch: of each micro-batch its share, as Megatron's sampler deals them out."""
+    """A rank's share of a batch: part of each micro-batch, as Megatron's sampler deals them out."""
     for axis in ("dp", *(("ep",) if case.dispatch else ())):
         ranks, place = world.size(axis), world.place(axis)
         tokens, labels = (part.unflatten(0, (micro_batches(case), -1)).chunk(ranks, 1)[place].flatten(0, 1) for part in (tokens, labels))

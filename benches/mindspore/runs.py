@@ -25,7 +25,7 @@ _WRONG = {
 KINDS = ("scaled", "shifted", "element")
 
 
-#: What the networks are built and called with in place of the right arguments, by the kind of the fault.
+#: Wrong arguments that the networks are built and called with, by the kind of the fault.
 _CHANGED = {
     "eps": {"eps": 1e-3},
     "momentum": {"momentum": 0.5},
@@ -68,13 +68,13 @@ _UNLOADED = {
     "Gan": ("make2.weight", "judge2.bias"),
 }
 
-#: What `testdata/mindspore_captured` holds: network, element type, level and task.
+#: Content of `testdata/mindspore_captured`: network, element type, level and task.
 STORED = ("Transformer", "float32", "mix", "statistics")
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong in the run of one framework: call `call` of the function `place` returns a wrong result or gradient, or gets
+    """A fault in the run of one framework: call `call` of the function `place` returns a wrong result or gradient, or gets
     another argument; or an option of the optimizer `place` is another, or the parameter `place` is not loaded."""
 
     network: str

@@ -9,28 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from probe.private.compiling import compiling
+from probe import listening
 from probe.messages import say_once
+from probe.private.compiling import compiling
 
 Listener = Callable[[Any], None]
 
 
-class Handle:
-    """A registered listener; `remove` unregisters it."""
+class Handle(listening.Handle):
+    """A registered listener."""
 
     def __init__(self, began: Listener) -> None:
         self.began = began
-
-    def remove(self) -> bool:
-        """Unregisters the listener, even from inside one. Returns true if it was registered; of several threads
-        calling at once, one gets true."""
-        try:
-            _waiting.remove(self)
-        except ValueError:
-            return False
-        if not _waiting:
-            _restore()
-        return True
+        super().__init__(_waiting, _restore)
 
 
 _waiting: list[Handle] = []
@@ -42,7 +33,6 @@ def listen(began: Listener) -> Handle:
     """Calls `began(module)` before every module call that is not being traced by a compiler. If it raises, it is
     unregistered."""
     handle = Handle(began)
-    _waiting.append(handle)
     if not _undo:
         _undo.append(_replace())
     return handle

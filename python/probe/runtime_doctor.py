@@ -123,31 +123,44 @@ def trial(device: str, what: str) -> dict[str, Any]:
     """Runs in a process with the agent preloaded."""
     import torch
 
-    from probe import runtime
-
     torch.manual_seed(0)
     host = torch.randn(64, 64)
     tensor = host.to(device)
     if what.startswith("time"):
-        if "PROBE_RUNTIME" in os.environ:
-            runtime.hold()
-        calls = CALLS if what == "time" else CALLS // 20
-        for _ in range(200):
-            tensor + tensor
-        if what != "time":
-            runtime.begin_step(1)
-        torch.npu.synchronize()
-        spent = []
-        for _ in range(calls):
-            began = time.perf_counter_ns()
-            tensor + tensor
-            spent.append((time.perf_counter_ns() - began) / 1000)
-        torch.npu.synchronize()
-        runtime.close() if "PROBE_RUNTIME" in os.environ else None
-        return {"microseconds": statistics.median(spent)}
-
+        return _times(torch, tensor, what)
     if what == "graph":
         return _trial_of_graphs(torch, tensor)
+    return _trial_of_ops(torch, tensor)
+
+
+def _times(torch: Any, tensor: Any, what: str) -> dict[str, Any]:
+    """Measures a call: without recording for `time`, else inside a recorded step."""
+    from probe import runtime
+
+    if "PROBE_RUNTIME" in os.environ:
+        runtime.hold()
+    calls = CALLS if what == "time" else CALLS // 20
+    for _ in range(200):
+        tensor + tensor
+    if what != "time":
+        runtime.begin_step(1)
+    torch.npu.synchronize()
+    spent = []
+    for _ in range(calls):
+        began = time.perf_counter_ns()
+        tensor + tensor
+        spent.append((time.perf_counter_ns() - began) / 1000)
+    torch.npu.synchronize()
+    if "PROBE_RUNTIME" in os.environ:
+        runtime.close()
+    return {"microseconds": statistics.median(spent)}
+
+
+def _trial_of_ops(torch: Any, tensor: Any) -> dict[str, Any]:
+    """Records a step of a few ops on two streams, and computes the same without and after it."""
+    from importlib.metadata import version
+
+    from probe import runtime
 
     def compute() -> tuple[Any, Any]:
         for _ in range(REPEATED):
@@ -168,7 +181,6 @@ def trial(device: str, what: str) -> dict[str, Any]:
     after = [each.cpu() for each in after_step]
     report = runtime.report()
     runtime.close()
-    from importlib.metadata import version
 
     shown = json.loads(_inspected(os.environ["PROBE_DOCTOR_DUMP"]))
     ops = [op for part in shown["parts"] for op in part["ops"]]

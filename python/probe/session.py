@@ -156,6 +156,18 @@ class StepSession:
         if self._running:
             self._resume()
 
+    def _begin_step(self, core: Recorder) -> None:
+        core.begin_step(self.step_number)
+        self._selection.begin_step()
+        self._in_step = True
+        self._begun.append(self.step_number)
+
+    def _end_step(self, core: Recorder, cut: tuple[str | None, str] | None) -> None:
+        if cut is None:
+            core.finish_step()
+        else:
+            core.cut_step(*cut)
+
     def _forget(self, number: int) -> None:
         """Takes back iteration `number` and later ones."""
         if self._core is not None:

@@ -54,7 +54,7 @@ def _flags() -> dict[str, str]:
     }
 
 
-#: What Megatron calls its groups.
+#: Names of Megatron's groups.
 _MEGATRON = {"TENSOR_MODEL_PARALLEL": "tp", "PIPELINE_MODEL_PARALLEL": "pp", "DATA_PARALLEL": "dp", "CONTEXT_PARALLEL": "cp", "EXPERT_MODEL_PARALLEL": "ep"}
 
 

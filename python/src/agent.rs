@@ -47,7 +47,7 @@ pub(crate) fn enter(op: Option<&str>, module: Option<&str>) {
     }
 }
 
-/// Ends what was entered last.
+/// Ends the module entered last.
 pub(crate) fn leave() {
     if let Some(agent) = agent() {
         #[expect(unsafe_code, reason = "a function of our own library")]

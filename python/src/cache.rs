@@ -86,8 +86,12 @@ impl<M: Clone> Cache<M> {
         (entry.sample == sample).then(|| entry.measured.clone())
     }
 
-    /// Stores a measurement. The caller ensures that `identity` denotes the same storage until [`Self::clear`].
+    /// Stores a measurement; forgets all others if there are too many. The caller ensures that `identity` denotes the same
+    /// storage until [`Self::clear`].
     pub(crate) fn insert(&mut self, identity: usize, entry: Entry<M>) {
+        if self.storages.len() >= MAX_STORAGES {
+            self.clear();
+        }
         let entries = self.storages.entry(identity).or_default();
         // Entries of another version, or changed unseen, are never found again.
         entries.retain_mut(|old| !old.is_of(&entry.layout) && old.layout.version == entry.layout.version);
@@ -99,11 +103,6 @@ impl<M: Clone> Cache<M> {
         if let Some(entries) = self.storages.get_mut(&identity) {
             entries.clear();
         }
-    }
-
-    /// Returns true if the cache should be emptied.
-    pub(crate) fn is_full(&self) -> bool {
-        self.storages.len() >= MAX_STORAGES
     }
 
     /// Forgets everything.

@@ -86,7 +86,7 @@ pub(crate) fn fetch<'t>(
     Ok(())
 }
 
-/// Fetches what a kernel has found.
+/// Fetches the results of a kernel.
 fn of_kernel(py: Python<'_>, meter: &Meter, places: Vec<(&Token, Place)>) {
     let (tokens, places): (Vec<&Token>, Vec<Place>) = places.into_iter().unzip();
     if places.is_empty() {

@@ -132,7 +132,7 @@ impl Part {
     }
 }
 
-/// Returns what the package needs of a slot.
+/// Returns the facts of a slot that the package needs.
 fn described<'py>(py: Python<'py>, slot: &Slot) -> PyResult<Bound<'py, PyDict>> {
     let found = PyDict::new(py);
     found.set_item("path", &*slot.path)?;

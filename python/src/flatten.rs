@@ -70,7 +70,7 @@ impl<'py, S: TensorSink<'py>> Walk<'_, S> {
         if depth < MAX_DEPTH {
             if let Ok(items) = value.cast::<PyTuple>() {
                 if value.get_type().is(&self.torch.size_class) {
-                    let text = value.str().map(|text| text.to_string()).unwrap_or_default();
+                    let text = shown(value);
                     let numbers = text.trim_start_matches("torch.Size(").trim_end_matches(')');
                     self.push(path, printed("torch.Size", numbers));
                 } else {
@@ -143,25 +143,11 @@ impl<'py, S: TensorSink<'py>> Walk<'_, S> {
     }
 
     fn scalar(&self, value: &Bound<'_, PyAny>) -> SlotValue {
-        let py = value.py();
-        let number = |number| SlotValue::Scalar(Scalar::Number(number));
         if value.is_none() {
             return SlotValue::None;
         }
-        if value.is_exact_instance_of::<PyBool>() {
-            return number(Number::Bool(value.is_truthy().unwrap_or(false)));
-        }
-        if value.is_instance_of::<PyFloat>() {
-            return value.extract().map_or_else(|_| unsupported(value), |v| number(Number::Float(v)));
-        }
-        if value.is_exact_instance_of::<PyInt>() {
-            if let Ok(v) = value.extract::<i64>() {
-                return number(Number::Int(v));
-            }
-            return match value.extract::<u64>() {
-                Ok(v) => number(Number::UInt(v)),
-                Err(_) => printed("int", &value.str().map(|text| text.to_string()).unwrap_or_default()),
-            };
+        if let Some(number) = number(value) {
+            return number;
         }
         if let Some(text) = text(value) {
             return SlotValue::Scalar(if is_device(&text) {
@@ -171,7 +157,6 @@ impl<'py, S: TensorSink<'py>> Walk<'_, S> {
             });
         }
         let class = value.get_type();
-        let shown = |value: &Bound<'_, PyAny>| value.str().map(|text| text.to_string()).unwrap_or_default();
         if class.is(&self.torch.device_class) {
             return SlotValue::Scalar(Scalar::Device(shown(value).into()));
         }
@@ -182,38 +167,74 @@ impl<'py, S: TensorSink<'py>> Walk<'_, S> {
             return printed("complex", &shown(value));
         }
         if value.is_instance_of::<PySlice>() {
-            let part = |name| {
-                let part = value.getattr(name).ok()?;
-                part.extract::<i64>().ok().map(|v| v.to_string())
-            };
-            let parts = [intern!(py, "start"), intern!(py, "stop"), intern!(py, "step")]
-                .map(|name| part(name).unwrap_or_else(|| "None".into()));
-            return printed("slice", &format!("[{}]", parts.join(", ")));
+            return slice(value);
         }
-        if value.is(py.Ellipsis()) {
+        if value.is(value.py().Ellipsis()) {
             return printed("ellipsis", "...");
         }
-        // No methods are called on objects of unknown classes: a call on a torch.fx proxy would end up in the
-        // program's graph, and asking a symbolic size for its number would fix it.
-        let name = class_name(value);
-        let module = class.getattr(intern!(py, "__module__")).ok().and_then(|module| text(&module));
-        if module.as_deref() == Some("numpy") {
-            if let Ok(v) = value.call_method0(intern!(py, "__index__")).and_then(|v| v.extract::<i64>()) {
-                return number(Number::Int(v));
-            }
-            if let Ok(v) = value.call_method0(intern!(py, "__float__")).and_then(|v| v.extract::<f64>()) {
-                return number(Number::Float(v));
-            }
-        }
-        if matches!(name.as_str(), "SymInt" | "SymFloat" | "SymBool") {
-            return printed(&format!("torch.{name}"), &shown(value));
-        }
-        // These belong to torch, and their text is complete: memory formats, layouts, generators' devices, enums.
-        if matches!(name.as_str(), "memory_format" | "layout") {
-            return printed(&format!("torch.{name}"), shown(value).trim_start_matches("torch."));
-        }
-        unsupported(value)
+        other(value)
     }
+}
+
+/// Returns a number of Python's own types; `None` for anything else.
+fn number(value: &Bound<'_, PyAny>) -> Option<SlotValue> {
+    let number = |number| Some(SlotValue::Scalar(Scalar::Number(number)));
+    if value.is_exact_instance_of::<PyBool>() {
+        return number(Number::Bool(value.is_truthy().unwrap_or(false)));
+    }
+    if value.is_instance_of::<PyFloat>() {
+        return value.extract().map_or_else(|_| Some(unsupported(value)), |v| number(Number::Float(v)));
+    }
+    if !value.is_exact_instance_of::<PyInt>() {
+        return None;
+    }
+    if let Ok(v) = value.extract::<i64>() {
+        return number(Number::Int(v));
+    }
+    match value.extract::<u64>() {
+        Ok(v) => number(Number::UInt(v)),
+        Err(_) => Some(printed("int", &shown(value))),
+    }
+}
+
+fn slice(value: &Bound<'_, PyAny>) -> SlotValue {
+    let py = value.py();
+    let part = |name| {
+        let part = value.getattr(name).ok()?;
+        part.extract::<i64>().ok().map(|v| v.to_string())
+    };
+    let parts = [intern!(py, "start"), intern!(py, "stop"), intern!(py, "step")]
+        .map(|name| part(name).unwrap_or_else(|| "None".into()));
+    printed("slice", &format!("[{}]", parts.join(", ")))
+}
+
+/// Returns a value of a class that is known by name only. No methods are called on objects of unknown classes: a call on a
+/// torch.fx proxy would end up in the program's graph, and asking a symbolic size for its number would fix it.
+fn other(value: &Bound<'_, PyAny>) -> SlotValue {
+    let py = value.py();
+    let number = |number| SlotValue::Scalar(Scalar::Number(number));
+    let name = class_name(value);
+    let module = value.get_type().getattr(intern!(py, "__module__")).ok().and_then(|module| text(&module));
+    if module.as_deref() == Some("numpy") {
+        if let Ok(v) = value.call_method0(intern!(py, "__index__")).and_then(|v| v.extract::<i64>()) {
+            return number(Number::Int(v));
+        }
+        if let Ok(v) = value.call_method0(intern!(py, "__float__")).and_then(|v| v.extract::<f64>()) {
+            return number(Number::Float(v));
+        }
+    }
+    match name.as_str() {
+        "SymInt" | "SymFloat" | "SymBool" => printed(&format!("torch.{name}"), &shown(value)),
+        // These belong to torch, and their text is complete: memory formats, layouts, generators' devices, enums.
+        "memory_format" | "layout" => {
+            printed(&format!("torch.{name}"), shown(value).trim_start_matches("torch."))
+        }
+        _ => unsupported(value),
+    }
+}
+
+fn shown(value: &Bound<'_, PyAny>) -> String {
+    value.str().map(|text| text.to_string()).unwrap_or_default()
 }
 
 fn printed(kind: &str, text: &str) -> SlotValue {

@@ -185,10 +185,10 @@ impl Meter {
         tensor: &Bound<'_, PyAny>,
         facts: &Facts,
         memory: &Memory,
-        How { name, tape, rewritten }: How<'_>,
+        how: How<'_>,
         marks: Option<Marks>,
     ) -> Result<(Measured, Option<String>), String> {
-        let py = tensor.py();
+        let (py, tape) = (tensor.py(), how.tape);
         let Some(dtype) = facts.dtype else {
             return Err(format!("{} is not measured", facts.dtype_name));
         };
@@ -205,11 +205,11 @@ impl Meter {
         };
         let released = |_| format!("{NO_DATA}: its memory is released");
         let size = size_of(facts, dtype);
-        let stored = self.stores(size);
-        let content = if stored { SMALL } else { self.content };
         if size < LOOK_UP_BYTES && tape.is_none() {
             let view = TensorRef::strided(bytes, dtype, &order.shape, &order.strides, facts.offset);
             let view = view.map_err(released)?;
+            let stored = self.stores(size);
+            let content = if stored { SMALL } else { self.content };
             let observation = Arc::new(measure::observe(view, content));
             return Ok((Measured { observation, data: None, bytes: stored.then(|| elements(&view)) }, None));
         }
@@ -227,31 +227,38 @@ impl Meter {
         {
             return Ok((known.clone(), None));
         }
-        let work = || {
-            let observation = match known {
-                Some(known) => known.observation,
-                None => Arc::new(measure::observe_with(&self.crew, view, content)),
-            };
-            let (data, note) = tape.map_or((None, None), |tape| {
-                tape.write_data(name, (&facts.dtype_name, &shape_of(facts)), &view, stored)
-            });
-            let bytes = (stored && data.is_none()).then(|| elements(&view));
-            (Measured { observation, data, bytes }, note)
-        };
+        let work = || self.measured(view, facts, how, known);
         let detached = size >= DETACH_BYTES || tape.is_some();
         // While the interpreter lock is released, another thread may give the tensor another storage.
         let held = detached.then(|| storage(tensor)).transpose().map_err(failed)?;
         let (measured, note) = if detached { py.detach(work) } else { work() };
         drop(held);
         if let Some(marks) = marks {
-            let entry = Entry { layout, rewritten, sample: mark, measured: measured.clone() };
-            let mut cache = self.cache(py);
-            if cache.is_full() {
-                cache.clear();
-            }
-            cache.insert(marks.storage, entry);
+            let entry = Entry { layout, rewritten: how.rewritten, sample: mark, measured: measured.clone() };
+            self.cache(py).insert(marks.storage, entry);
         }
         Ok((measured, note))
+    }
+
+    /// Measures a tensor, unless it is `known`, and writes its data if that is wanted.
+    fn measured(
+        &self,
+        view: TensorRef<'_>,
+        facts: &Facts,
+        how: How<'_>,
+        known: Option<Measured>,
+    ) -> (Measured, Option<String>) {
+        let stored = facts.dtype.is_some_and(|dtype| self.stores(size_of(facts, dtype)));
+        let content = if stored { SMALL } else { self.content };
+        let observation = match known {
+            Some(known) => known.observation,
+            None => Arc::new(measure::observe_with(&self.crew, view, content)),
+        };
+        let (data, note) = how.tape.map_or((None, None), |tape| {
+            tape.write_data(how.name, (&facts.dtype_name, &shape_of(facts)), &view, stored)
+        });
+        let bytes = (stored && data.is_none()).then(|| elements(&view));
+        (Measured { observation, data, bytes }, note)
     }
 
     /// Returns the placeholder of a tensor on a device: it is measured there with the others of `request`, or copied
@@ -290,11 +297,8 @@ impl Meter {
             kernel.and_then(|kernel| Some((kernel, index_of(&facts.device)?, Spec::new(facts, is_copied)?)));
         request.add(tensor.clone(), is_copied, token.clone(), storage, kernel);
         if let Some((storage, layout)) = layout {
-            let mut tokens = self.tokens(py);
-            if tokens.is_full() {
-                tokens.clear();
-            }
-            tokens.insert(storage, Entry { layout, rewritten, sample: 0, measured: token.clone() });
+            let entry = Entry { layout, rewritten, sample: 0, measured: token.clone() };
+            self.tokens(py).insert(storage, entry);
         }
         token
     }

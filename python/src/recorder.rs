@@ -22,7 +22,7 @@ use probe::measure::Crew;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyModule, PyTuple};
+use pyo3::types::{PyDict, PyTuple};
 
 use crate::call::{Call, OpInfo};
 use crate::compiled::CompiledNodes;
@@ -37,7 +37,7 @@ use crate::tensor::Torch;
 use calls::tensors_of;
 use filing::Queue;
 use place::{Here, LastRegion};
-use state::{Questions, Raised, lock};
+use state::{Hooks, Questions, Raised, lock};
 use thread::{Busy, enter, leave, scope};
 
 /// Records the ops of one process.
@@ -84,15 +84,7 @@ impl Recorder {
         let invalid = |error: serde_json::Error| PyValueError::new_err(error.to_string());
         let manifest = full_manifest(manifest).map_err(invalid)?;
         let options: Options = serde_json::from_str(options).map_err(invalid)?;
-        let hook = |name: &str| -> PyResult<Py<PyAny>> {
-            hooks
-                .get_item(name)?
-                .map(Bound::unbind)
-                .ok_or_else(|| PyValueError::new_err(format!("no hook {name:?}")))
-        };
-        let codes = |name: &str| -> PyResult<Vec<(Py<PyAny>, bool)>> {
-            Ok(hooks.get_item(name)?.map(|codes| codes.extract()).transpose()?.unwrap_or_default())
-        };
+        let hooks = Hooks(hooks);
         let writer = py
             .detach(|| DumpWriter::create_over(options.existing(), &output, &manifest, rank))
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
@@ -104,11 +96,8 @@ impl Recorder {
             }
         });
         let frames = Frames::new(are_quick_ways_taken(py));
-        let (torch, of) = match hooks.get_item("arrays")? {
-            Some(arrays) => {
-                let arrays = arrays.cast_into::<PyModule>()?;
-                (Torch::of(&arrays)?, arrays)
-            }
+        let (torch, of) = match hooks.arrays()? {
+            Some(arrays) => (Torch::of(&arrays)?, arrays),
             None => (Torch::new(py)?, py.import("torch")?),
         };
         Ok(Self {
@@ -117,27 +106,19 @@ impl Recorder {
                 &of,
                 (options.content(), options.as_on_device),
                 crew,
-                hook("parts")?,
-                hook("device")?,
-                hook("narrow").ok().filter(|hook| !hook.is_none(py)),
+                hooks.needed("parts")?,
+                hooks.needed("device")?,
+                hooks.wanted("narrow"),
             )?,
             tape,
             options,
-            questions: Questions {
-                autograd_node: hook("autograd_node")?,
-                sequence: hook("sequence")?,
-                region: hook("region")?,
-                describe_op: hook("describe_op")?,
-                wait: hook("wait")?,
-                wants: hook("wants").ok().filter(|hook| !hook.is_none(py)),
-                stores: hook("stores").ok().filter(|hook| !hook.is_none(py)),
-            },
+            questions: Questions::of(&hooks)?,
             quick_frames: frames.is_quick(),
             stacks: Mutex::new(Stacks::new(
                 frames,
-                hook("describe_frames")?,
-                codes("checkpoint_code")?,
-                codes("border_code")?,
+                hooks.needed("describe_frames")?,
+                hooks.codes("checkpoint_code")?,
+                hooks.codes("border_code")?,
             )),
             written_stacks: Mutex::default(),
             names: Mutex::default(),

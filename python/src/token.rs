@@ -53,7 +53,7 @@ impl Token {
         }
     }
 
-    /// The device has begun: `object` is what it gave.
+    /// The device has begun: `object` is its answer.
     fn begun(&self, object: Bound<'_, PyAny>) -> PyResult<()> {
         // Whoever asked comes once.
         _ = self.held.set(object.getattr(intern!(object.py(), "held"))?.extract()?);
@@ -90,12 +90,12 @@ impl Token {
         self.written.get_or_init(|| write().unwrap_or_default()).clone()
     }
 
-    /// Takes what is to be fetched, if that was not done yet.
+    /// Takes the object to fetch, unless that was done before.
     pub(crate) fn take(&self) -> Option<Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Keeps what was fetched, or why nothing was.
+    /// Keeps the fetched measurement, or the reason there is none.
     pub(crate) fn keep(&self, fetched: Result<Fetched, String>) {
         // Whoever took the object comes once.
         _ = self.fetched.set(fetched);

@@ -65,7 +65,7 @@ def test_the_older_tool_itself_is_not_replaced(monkeypatch: pytest.MonkeyPatch) 
         probe.as_msprobe()
 
 
-#: What an engine has built in: it makes the debugger where its switch names a file, and surrounds each batch.
+#: Built-in code of an engine: it makes the debugger where its switch names a file, and surrounds each batch.
 ENGINE = """
 import os, sys
 import torch

@@ -14,6 +14,7 @@ use super::sides::Sides;
 use super::{Exit, confirm, packs, terminal};
 use crate::cli::commands::CommandReport;
 use crate::compare::{CompareError, CompareRequest, PartSink, Progress, Quiet, compare};
+use crate::files::ReportError;
 use crate::report::number::counted;
 use crate::report::text::{TextOptions, answer, render};
 use crate::report::{Extent, Format, ReportSet, Suspects, json};
@@ -126,14 +127,7 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
         &[Format::Text, Format::Json],
         Format::Json,
     )?;
-    // Detect certain failures before anything is created.
-    let noise = args.request.noise.iter().map(|path| ("noise", path));
-    let reference = args.request.reference.iter().map(|path| ("reference", path));
-    for (side, path) in ["baseline", "candidate"].into_iter().zip(sides).chain(noise).chain(reference) {
-        if let Address::Local(place) = Address::parse(path)? {
-            std::fs::metadata(place).with_context(|| format!("{} (the {side})", path.display()))?;
-        }
-    }
+    check_places(sides, &args.request)?;
     let mut stage = args.scratch.stage(stores, args.verbosity.quiet)?;
     let selection = Selection::of(args.request.steps.as_ref(), args.request.ranks.as_ref());
     let folder = stage.output(args.output.as_deref().unwrap_or(Path::new(OUTPUT)))?;
@@ -141,9 +135,8 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
     let mut options = stage.request(&args.request, &selection)?.options(stage.copies())?;
     if args.confirm {
         let places = [&sides[0], &sides[1]].map(|side| stage.copies().place(side));
-        let (steps, ranks) = (args.request.steps.as_ref(), args.request.ranks.as_ref());
-        let scope = confirm::Scope { sides: [&places[0], &places[1]], steps, ranks };
-        options.replayed = scope.replay(args.verbosity.quiet).context("--confirm")?;
+        options.replayed =
+            scope(args, [&places[0], &places[1]]).replay(args.verbosity.quiet).context("--confirm")?;
     }
     let pool = pool(args.threads)?;
     let compared = |sink: &mut PartSink<'_>| {
@@ -159,12 +152,8 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
         (summary?, Vec::new())
     } else {
         let place = stage.copies().place(&folder);
-        let extent = if args.full { Extent::Full } else { Extent::Selection };
         in_new_folder(&place, || {
-            let mut reports = match args.format.as_deref() {
-                None => ReportSet::create(&place, &Format::USUAL, extent)?.with_suspects(Suspects::default()),
-                Some(formats) => ReportSet::create(&place, formats, extent)?,
-            };
+            let mut reports = create_reports(args, &place)?;
             let (summary, written) = pool.install(|| -> anyhow::Result<_> {
                 let summary = compared(&mut |part| reports.part(part));
                 stage.sound()?;
@@ -175,14 +164,37 @@ pub(super) fn run(args: &CompareArgs, stores: &dyn Stores) -> anyhow::Result<Exi
             Ok((summary, stage.deliver(&written)?))
         })?
     };
-    terminal::print(&if printed == Some(Format::Json) {
-        json::text(&summary)?
-    } else if args.verbosity.quiet {
-        format!("{}\n", answer(&summary))
-    } else {
-        render(&summary, &layout(args, written))
+    terminal::print(&match printed {
+        Some(Format::Json) => json::text(&summary)?,
+        _ if args.verbosity.quiet => format!("{}\n", answer(&summary)),
+        _ => render(&summary, &layout(args, written)),
     })?;
     Ok(summary.verdict.into())
+}
+
+fn create_reports(args: &CompareArgs, place: &Path) -> Result<ReportSet, ReportError> {
+    let extent = if args.full { Extent::Full } else { Extent::Selection };
+    match args.format.as_deref() {
+        None => Ok(ReportSet::create(place, &Format::USUAL, extent)?.with_suspects(Suspects::default())),
+        Some(formats) => ReportSet::create(place, formats, extent),
+    }
+}
+
+/// Returns the calls to replay: those of the steps and ranks being compared.
+fn scope<'a>(args: &'a CompareArgs, sides: [&'a Path; 2]) -> confirm::Scope<'a> {
+    confirm::Scope { sides, steps: args.request.steps.as_ref(), ranks: args.request.ranks.as_ref() }
+}
+
+/// Detects certain failures before anything is created: every local path must exist.
+fn check_places(sides: [&PathBuf; 2], request: &CompareRequest) -> anyhow::Result<()> {
+    let noise = request.noise.iter().map(|path| ("noise", path));
+    let reference = request.reference.iter().map(|path| ("reference", path));
+    for (side, path) in ["baseline", "candidate"].into_iter().zip(sides).chain(noise).chain(reference) {
+        if let Address::Local(place) = Address::parse(path)? {
+            std::fs::metadata(place).with_context(|| format!("{} (the {side})", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Compares a shard of a plan. Faulty ops in it do not make the command fail: the merge reports

@@ -10,7 +10,7 @@ use super::package::{Worker, text};
 use crate::dump::NumberSet;
 use crate::judge::Replayed;
 
-/// What replaying calls needs.
+/// Requirements of a replay.
 pub(super) const NEEDS: &str = "replaying calls needs Python with the packages probe-precision and torch";
 
 const WORKER: Worker = Worker { module: "probe.replay.confirmation", needs: NEEDS };

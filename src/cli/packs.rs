@@ -1,4 +1,4 @@
-//! What the configuration packs beside two dumps say of a divergence whose cause lies outside of the ops.
+//! Causes outside of the ops, found in the configuration packs beside two dumps.
 
 use std::path::{Path, PathBuf};
 

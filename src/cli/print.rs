@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-/// The form of what goes to standard output.
+/// The form of the text on standard output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(super) enum PrintFormat {
     /// For people.

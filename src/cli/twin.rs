@@ -57,7 +57,7 @@ pub(super) fn run(
 fn measured(output: &Output, dump: &Path, noise: &Path) -> anyhow::Result<String> {
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        // The recorder has the last word, about what it recorded.
+        // The recorder has the last word, on its own recording.
         let mut lines = said.lines().filter(|line| !line.is_empty() && !line.starts_with("probe: "));
         let last = lines.next_back().unwrap_or("no output");
         anyhow::bail!("the second run ended with {}: {last}", output.status);

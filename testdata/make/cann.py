@@ -91,7 +91,7 @@ class Tensor:
         if self.original:
             field.original_shape.dim.extend(self.values.shape)
         field.sub_format = self.groups
-        # What a device fills in besides must not disturb.
+        # Padding that a device adds must not matter.
         field.address = 0x12C0_0000_0000
         if self.original_format is not None:
             field.original_op.format = self.original_format

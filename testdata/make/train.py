@@ -288,7 +288,7 @@ def cast(value, dtype):
 
 
 def change(model):
-    """What a candidate can start with wrong: other weights."""
+    """Makes a candidate start wrong, with other weights."""
     if "weight" in o:
         w = o["weight"]
         with torch.no_grad():

@@ -156,7 +156,7 @@ def write_pt():
        refused("quantised", "quint8", [2], "dequantize"), refused("sparse", "float32", [2, 2], "to_dense"),
        refused("meta", "float32", [2, 3], "no data"), tensor("last", odd["last"]))
 
-    # What torch on a big-endian machine writes, and what torch 1.6 wrote (fewer members, a comment, plain ZIP).
+    # Files of torch on a big-endian machine, and of torch 1.6 (fewer members, a comment, plain ZIP).
     source = zipfile.ZipFile(HERE / "pt_complex64.pt")
     content = {name.split("/", 1)[1]: source.read(name) for name in source.namelist()}
     swapped = np.frombuffer(content["data/0"], "<f4").astype(">f4").tobytes()

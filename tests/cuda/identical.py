@@ -16,7 +16,7 @@ STEPS = 3
 LEVELS = ("module", "mix", "api", "op")
 TASKS = ("statistics", "sketch", "hash", "tensor")
 
-#: Of programs whose own runs differ: a recorded one may be as far from the first as the others of so many are, times this.
+#: Programs whose own runs differ: a recorded one may be as far from the first as the others of so many are, times this.
 APART, PLAIN = 4.0, 8
 
 

@@ -149,7 +149,7 @@ def _spoiled(fault: Fault, out: torch.Tensor, inputs: tuple[Any, ...]) -> None:
         out.copy_(plain)
 
 
-#: What a kernel goes on to, by the kind of the device.
+#: Dispatch keys with which a kernel goes on, by the kind of the device.
 _KEYS = {kind: torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, kind.upper())) for kind in ("cpu", "cuda")}
 
 

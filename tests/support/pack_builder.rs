@@ -197,6 +197,7 @@ fn optimizer() -> Optimizer {
     }
 }
 
+/// One record of everything that a pack can hold; its length is theirs.
 fn parts() -> Parts {
     Parts {
         platform: Some(record(json!({

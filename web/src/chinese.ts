@@ -50,6 +50,7 @@ export const ZH: typeof EN = {
   source: "源码",
   cause: "原因",
   why: "依据",
+  pieces: "各 rank 的分片",
   where: "位置",
   largest: "最大误差在 {shape} 的 {index}：{baseline} 对 {candidate}",
   nearlyAll: "几乎全部误差在 {slices}",

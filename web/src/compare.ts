@@ -60,75 +60,86 @@ export async function compare(root: HTMLElement, head: Head): Promise<void> {
 
 function keys(app: App, find: HTMLInputElement, plot: HTMLElement, side: HTMLElement, around: ReturnType<typeof frame>): void {
   const zoom = (factor: number) => plot.dispatchEvent(new CustomEvent("zoom", { detail: factor }));
-  const fault = (direction: 1 | -1) => {
-    const { faults } = app;
-    if (!faults.length) return;
-    const at = app.selected();
-    const next =
-      at < 0
-        ? faults[0]
-        : direction > 0
-          ? (faults.find((op) => app.model.before(at, op)) ?? faults[0])
-          : (faults.findLast((op) => app.model.before(op, at)) ?? faults.at(-1));
-    if (next !== undefined) app.open(next);
-  };
-  const move = (direction: 1 | -1) => {
-    const shown = side.querySelector(".ops");
-    if (shown) {
-      shown.dispatchEvent(new CustomEvent("move", { detail: direction }));
-      return;
-    }
-    const part = app.part();
-    const at = app.selected();
-    const next = at < 0 ? part.start : at + direction;
-    if (next >= part.start && next < part.start + part.count) app.open(next);
-  };
-  const turn = (direction: 1 | -1) => {
-    const next = app.model.parts[app.model.parts.indexOf(app.part()) + direction];
-    if (next) app.openPart(next);
-  };
-  const first = () => {
-    const found = app.model.report.first_divergence;
-    const op = found ? app.model.find(found.step, found.rank, found.order) : -1;
-    if (op >= 0) app.open(op);
+  const actions: Record<string, () => void> = {
+    "/": () => (find.focus(), find.select()),
+    ArrowDown: () => move(app, side, 1),
+    ArrowUp: () => move(app, side, -1),
+    n: () => openFault(app, 1),
+    N: () => openFault(app, -1),
+    f: () => openFirst(app),
+    "+": () => zoom(0.5),
+    "=": () => zoom(0.5),
+    "-": () => zoom(2),
+    "0": () => zoom(0),
+    "]": () => turn(app, 1),
+    "[": () => turn(app, -1),
+    t: around.theme,
+    l: around.speak,
+    "?": () => around.help.showModal(),
+    Escape: () => document.querySelectorAll("details.chip[open]").forEach((chip) => chip.removeAttribute("open")),
   };
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const target = event.target as HTMLElement;
-    const typing = target === find || target instanceof HTMLSelectElement;
-    if (typing) {
-      if (event.key === "Escape") target.blur();
-      else if (target === find && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
-        move(event.key === "ArrowDown" ? 1 : -1);
-        event.preventDefault();
-      } else if (target === find && event.key === "Enter") {
-        if (!side.querySelector(".oprow[aria-selected=true]")) move(1);
-        find.blur();
-      }
+    if (target === find || target instanceof HTMLSelectElement) {
+      typed(app, event, target, find, side);
       return;
     }
-    const actions: Record<string, () => void> = {
-      "/": () => (find.focus(), find.select()),
-      ArrowDown: () => move(1),
-      ArrowUp: () => move(-1),
-      n: () => fault(1),
-      N: () => fault(-1),
-      f: first,
-      "+": () => zoom(0.5),
-      "=": () => zoom(0.5),
-      "-": () => zoom(2),
-      "0": () => zoom(0),
-      "]": () => turn(1),
-      "[": () => turn(-1),
-      t: around.theme,
-      l: around.speak,
-      "?": () => around.help.showModal(),
-      Escape: () => document.querySelectorAll("details.chip[open]").forEach((chip) => chip.removeAttribute("open")),
-    };
     const action = actions[event.key];
     if (!action || around.help.open) return;
     if (event.key.startsWith("Arrow") && target.closest(".detail, .graphbox") && target.tagName !== "BODY") return;
     action();
     event.preventDefault();
   });
+}
+
+/** A key in the search or in a filter. */
+function typed(app: App, event: KeyboardEvent, target: HTMLElement, find: HTMLInputElement, side: HTMLElement): void {
+  if (event.key === "Escape") target.blur();
+  else if (target === find && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+    move(app, side, event.key === "ArrowDown" ? 1 : -1);
+    event.preventDefault();
+  } else if (target === find && event.key === "Enter") {
+    if (!side.querySelector(".oprow[aria-selected=true]")) move(app, side, 1);
+    find.blur();
+  }
+}
+
+/** Opens the next op at fault, or the one before. */
+function openFault(app: App, direction: 1 | -1): void {
+  const { faults } = app;
+  if (!faults.length) return;
+  const at = app.selected();
+  const next =
+    at < 0
+      ? faults[0]
+      : direction > 0
+        ? (faults.find((op) => app.model.before(at, op)) ?? faults[0])
+        : (faults.findLast((op) => app.model.before(op, at)) ?? faults.at(-1));
+  if (next !== undefined) app.open(next);
+}
+
+function openFirst(app: App): void {
+  const found = app.model.report.first_divergence;
+  const op = found ? app.model.find(found.step, found.rank, found.order) : -1;
+  if (op >= 0) app.open(op);
+}
+
+/** Opens the next op of the list of ops where it is shown, else of the part. */
+function move(app: App, side: HTMLElement, direction: 1 | -1): void {
+  const shown = side.querySelector(".ops");
+  if (shown) {
+    shown.dispatchEvent(new CustomEvent("move", { detail: direction }));
+    return;
+  }
+  const part = app.part();
+  const at = app.selected();
+  const next = at < 0 ? part.start : at + direction;
+  if (next >= part.start && next < part.start + part.count) app.open(next);
+}
+
+/** Opens the next step or rank, or the one before. */
+function turn(app: App, direction: 1 | -1): void {
+  const next = app.model.parts[app.model.parts.indexOf(app.part()) + direction];
+  if (next) app.openPart(next);
 }

@@ -48,6 +48,7 @@ export const EN = {
   source: "source",
   cause: "cause",
   why: "why",
+  pieces: "on the ranks",
   where: "where",
   largest: "largest error at {index} of {shape}: {baseline} against {candidate}",
   nearlyAll: "nearly all of the error is in {slices}",

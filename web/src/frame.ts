@@ -70,18 +70,22 @@ export function frame(
       button("◐", w().theme, theme),
       button("?", w().help, () => help.showModal()),
     );
+    const known = Object.entries(w().keys).filter(([key]) => !keys || keys.includes(key));
     replace(
       help,
       h("h2", { id: "help-title" }, w().help),
-      h("dl", {}, ...Object.entries(w().keys)
-          .filter(([key]) => !keys || keys.includes(key))
-          .flatMap(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])),
+      h("dl", {}, ...known.flatMap(([key, text]) => [h("dt", {}, h("kbd", {}, key)), h("dd", {}, text)])),
       h("button", { type: "button", onclick: () => help.close() }, w().close),
     );
   }
   paint();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-  // Paper is white, and what canvases hold has to be drawn again for it.
+  onPaper(repaint);
+  return { bar, help, paint, theme, speak: change };
+}
+
+/** Paper is white: canvases are drawn again for it, and once more when it is printed. */
+function onPaper(repaint: () => void): void {
   let before: string | undefined;
   matchMedia("print").addEventListener("change", ({ matches }) => {
     const { dataset } = document.documentElement;
@@ -92,7 +96,6 @@ export function frame(
     else dataset.theme = before;
     repaint();
   });
-  return { bar, help, paint, theme, speak: change };
 }
 
 /** A view that is read from top to bottom: the bar, what `contents` makes, and the keys that every view has. */

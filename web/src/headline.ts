@@ -18,16 +18,7 @@ export function headline(app: App): HTMLElement {
 function answer(app: App): HTMLElement {
   const { report } = app.model;
   const first = report.first_divergence;
-  if (!first) {
-    const agrees = report.verdict === "agree";
-    return h(
-      "div",
-      { class: `answer ${report.verdict}` },
-      h("h1", {}, agrees ? w().noDivergence : w().incompleteTitle),
-      h("p", {}, agrees ? w().noDivergenceText : w().incompleteText),
-      h("dl", {}, h("dt", {}, w().values), h("dd", {}, verdicts(report.counts.verdicts))),
-    );
-  }
+  if (!first) return undiverged(app);
   const group = report.faults[0];
   const [steps, ranks] = [group?.steps ?? [first.step], group?.ranks ?? [first.rank]];
   const line = (label: string, ...content: (Node | string)[]) => [h("dt", {}, label), h("dd", {}, ...content)];
@@ -74,6 +65,19 @@ function answer(app: App): HTMLElement {
     ),
     h("p", { class: "places" }, ...where),
     h("dl", {}, ...facts),
+  );
+}
+
+/** The answer where no op diverges. */
+function undiverged(app: App): HTMLElement {
+  const { report } = app.model;
+  const agrees = report.verdict === "agree";
+  return h(
+    "div",
+    { class: `answer ${report.verdict}` },
+    h("h1", {}, agrees ? w().noDivergence : w().incompleteTitle),
+    h("p", {}, agrees ? w().noDivergenceText : w().incompleteText),
+    h("dl", {}, h("dt", {}, w().values), h("dd", {}, verdicts(report.counts.verdicts))),
   );
 }
 

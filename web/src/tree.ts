@@ -2,8 +2,9 @@
 
 import type { App } from "./app";
 import { h, replace } from "./dom";
-import type { Pane } from "./list";
+import type { Pane } from "./pane";
 import { mark } from "./role";
+import type { View } from "./state";
 import { count, error, shorten, visible } from "./text";
 import { say, w } from "./words";
 
@@ -23,97 +24,80 @@ interface Branch {
   excess: number;
 }
 
-export function tree(app: App): Pane {
-  const element = h("div", { class: "tree", role: "tree" });
-  const open = new Set<string>();
-  const more = new Map<string, number>();
-  let root = branch("", "");
-  let shownPart = "";
+export class Tree implements Pane {
+  readonly element = h("div", { class: "tree", role: "tree" });
+  private readonly open = new Set<string>();
+  /** By path: how many of its children are shown, where that is more than at first. */
+  private readonly more = new Map<string, number>();
+  private root = branch("", "");
+  private shownPart = "";
 
-  function branch(name: string, path: string): Branch {
-    return { name, path, children: new Map(), ops: [], count: 0, faults: 0, excess: -Infinity };
+  constructor(private readonly app: App) {
+    this.element.addEventListener("keydown", (event) => this.key(event));
   }
 
-  function build(): void {
-    const { model } = app;
-    const part = app.part();
-    root = branch("", "");
-    const homes = new Map<number, Branch[]>();
-    const modules = model.column("module");
-    for (let op = part.start; op < part.start + part.count; op++) {
-      const number = modules[op] ?? 0;
-      let home = homes.get(number);
-      if (!home) {
-        home = [root];
-        const path = model.texts[number] ?? "";
-        let at = root;
-        for (const name of path ? path.split(".") : [w().outside]) {
-          let next = at.children.get(name);
-          if (!next) {
-            next = branch(name, path ? (at.path ? `${at.path}.${name}` : name) : "");
-            at.children.set(name, next);
-          }
-          home.push((at = next));
-        }
-        homes.set(number, home);
-      }
-      const excess = app.excess[op] ?? NaN;
-      home.at(-1)?.ops.push(op);
-      for (const node of home) {
-        node.count++;
-        node.faults += app.fault[op] ?? 0;
-        if (excess > node.excess) node.excess = excess;
-      }
+  shown(): void {
+    if (this.shownPart !== this.app.view.part) {
+      this.shownPart = this.app.view.part;
+      this.root = build(this.app);
     }
+    this.reveal();
+    this.paint();
+    this.element.querySelector("[aria-selected=true].leaf")?.scrollIntoView({ block: "nearest" });
+  }
+
+  changed(changed: Set<keyof View>): void {
+    if (changed.size > 5) this.shownPart = "";
+    if (this.app.view.tab === "modules" && (changed.has("part") || changed.has("op"))) this.shown();
   }
 
   /** Opens the way to the op that is open. */
-  function reveal(): void {
-    const selected = app.selected();
+  private reveal(): void {
+    const selected = this.app.selected();
     if (selected < 0) return;
-    const path = app.model.text("module", selected);
+    const path = this.app.model.text("module", selected);
     const names = path.split(".");
-    names.forEach((_, index) => open.add(names.slice(0, index + 1).join(".")));
+    names.forEach((_, index) => this.open.add(names.slice(0, index + 1).join(".")));
   }
 
-  function paint(): void {
+  private paint(): void {
     const focused = (document.activeElement as HTMLElement | null)?.dataset.path;
-    replace(element);
-    element.setAttribute("aria-label", w().modules);
-    if (!root.count) element.append(h("p", { class: "hint" }, w().noModules));
-    children(root, 0);
-    const again = focused === undefined ? null : element.querySelector<HTMLElement>(`[data-path="${CSS.escape(focused)}"]`);
+    replace(this.element);
+    this.element.setAttribute("aria-label", w().modules);
+    if (!this.root.count) this.element.append(h("p", { class: "hint" }, w().noModules));
+    this.children(this.root, 0);
+    const again = focused === undefined ? null : this.element.querySelector<HTMLElement>(`[data-path="${CSS.escape(focused)}"]`);
     again?.focus();
-    const first = element.querySelector<HTMLElement>("[role=treeitem]");
-    if (first && !element.querySelector("[tabindex='0']")) first.tabIndex = 0;
+    const first = this.element.querySelector<HTMLElement>("[role=treeitem]");
+    if (first && !this.element.querySelector("[tabindex='0']")) first.tabIndex = 0;
   }
 
-  function children(node: Branch, depth: number): void {
-    const limit = more.get(node.path) ?? SHOWN;
+  private children(node: Branch, depth: number): void {
+    const limit = this.more.get(node.path) ?? SHOWN;
     let left = limit;
     for (const child of node.children.values()) {
       if (left-- <= 0) break;
-      row(child, depth);
-      if (open.has(child.path)) children(child, depth + 1);
+      this.row(child, depth);
+      if (this.open.has(child.path)) this.children(child, depth + 1);
     }
     for (const op of node.ops) {
       if (left-- <= 0) break;
-      leaf(op, depth);
+      this.leaf(op, depth);
     }
     const rest = node.children.size + node.ops.length - limit;
     if (rest > 0) {
       const button = h(
         "button",
-        { type: "button", class: "morerow", onclick: () => (more.set(node.path, limit + SHOWN), paint()) },
+        { type: "button", class: "morerow", onclick: () => (this.more.set(node.path, limit + SHOWN), this.paint()) },
         say(w().showMore, { n: count(Math.min(rest, SHOWN)) }),
       );
       button.style.paddingLeft = `${depth * 14 + 24}px`;
-      element.append(button);
+      this.element.append(button);
     }
   }
 
-  function row(node: Branch, depth: number): void {
-    const isOpen = open.has(node.path);
+  private row(node: Branch, depth: number): void {
+    const isOpen = this.open.has(node.path);
     const excess = Math.max(0, Math.min(12, node.excess));
     const heat = h("i", { class: "heat", "aria-hidden": "true" });
     heat.style.setProperty("--share", String(Number.isFinite(node.excess) ? excess / 12 : 0));
@@ -126,10 +110,10 @@ export function tree(app: App): Pane {
         tabindex: -1,
         "aria-expanded": String(isOpen),
         "aria-level": depth + 1,
-        "aria-selected": String(app.view.module === node.path && node.path !== ""),
+        "aria-selected": String(this.app.view.module === node.path && node.path !== ""),
         "data-path": node.path,
         title: over,
-        onclick: () => toggle(node.path),
+        onclick: () => this.toggle(node.path),
       },
       h("span", { class: "twist", "aria-hidden": "true" }, isOpen ? "▾" : "▸"),
       heat,
@@ -138,11 +122,11 @@ export function tree(app: App): Pane {
       h("span", { class: "num" }, count(node.count)),
     );
     item.style.paddingLeft = `${depth * 14 + 6}px`;
-    element.append(item);
+    this.element.append(item);
   }
 
-  function leaf(op: number, depth: number): void {
-    const value = app.error[op] ?? NaN;
+  private leaf(op: number, depth: number): void {
+    const value = this.app.error[op] ?? NaN;
     const item = h(
       "div",
       {
@@ -150,30 +134,30 @@ export function tree(app: App): Pane {
         role: "treeitem",
         tabindex: -1,
         "aria-level": depth + 1,
-        "aria-selected": String(op === app.selected()),
+        "aria-selected": String(op === this.app.selected()),
         "data-path": `op ${op}`,
-        title: visible(app.model.name(op)).slice(0, 500),
-        onclick: () => app.open(op),
+        title: visible(this.app.model.name(op)).slice(0, 500),
+        onclick: () => this.app.open(op),
       },
-      mark(app.role(op)),
-      h("span", { class: "opname" }, shorten(visible(app.model.name(op)), 60)),
+      mark(this.app.role(op)),
+      h("span", { class: "opname" }, shorten(visible(this.app.model.name(op)), 60)),
       h("span", { class: "num" }, Number.isNaN(value) ? "" : error(value)),
     );
     item.style.paddingLeft = `${depth * 14 + 20}px`;
-    element.append(item);
+    this.element.append(item);
   }
 
-  function toggle(path: string): void {
-    if (open.has(path)) open.delete(path);
-    else open.add(path);
-    app.set({ module: open.has(path) ? path : "" });
-    paint();
+  private toggle(path: string): void {
+    if (this.open.has(path)) this.open.delete(path);
+    else this.open.add(path);
+    this.app.set({ module: this.open.has(path) ? path : "" });
+    this.paint();
   }
 
-  element.addEventListener("keydown", (event) => {
+  private key(event: KeyboardEvent): void {
     const item = document.activeElement as HTMLElement | null;
     if (!item || item.getAttribute("role") !== "treeitem") return;
-    const all = Array.from(element.querySelectorAll<HTMLElement>("[role=treeitem]"));
+    const all = Array.from(this.element.querySelectorAll<HTMLElement>("[role=treeitem]"));
     const index = all.indexOf(item);
     const path = item.dataset.path ?? "";
     const expanded = item.getAttribute("aria-expanded");
@@ -185,9 +169,9 @@ export function tree(app: App): Pane {
     };
     if (event.key === "ArrowDown") go(all[index + 1]);
     else if (event.key === "ArrowUp") go(all[index - 1]);
-    else if (event.key === "ArrowRight" && expanded === "false") toggle(path);
+    else if (event.key === "ArrowRight" && expanded === "false") this.toggle(path);
     else if (event.key === "ArrowRight") go(all[index + 1]);
-    else if (event.key === "ArrowLeft" && expanded === "true") toggle(path);
+    else if (event.key === "ArrowLeft" && expanded === "true") this.toggle(path);
     else if (event.key === "ArrowLeft") {
       const level = Number(item.getAttribute("aria-level"));
       go(all.slice(0, index).reverse().find((other) => Number(other.getAttribute("aria-level")) < level));
@@ -195,24 +179,46 @@ export function tree(app: App): Pane {
     else return;
     event.preventDefault();
     event.stopPropagation();
-  });
-
-  function show(): void {
-    if (shownPart !== app.view.part) {
-      shownPart = app.view.part;
-      build();
-    }
-    reveal();
-    paint();
-    element.querySelector("[aria-selected=true].leaf")?.scrollIntoView({ block: "nearest" });
   }
+}
 
-  return {
-    element,
-    shown: show,
-    changed: (changed) => {
-      if (changed.size > 5) shownPart = "";
-      if (app.view.tab === "modules" && (changed.has("part") || changed.has("op"))) show();
-    },
-  };
+function branch(name: string, path: string): Branch {
+  return { name, path, children: new Map(), ops: [], count: 0, faults: 0, excess: -Infinity };
+}
+
+/** The tree of the part that is shown. */
+function build(app: App): Branch {
+  const { model } = app;
+  const part = app.part();
+  const root = branch("", "");
+  const homes = new Map<number, Branch[]>();
+  const modules = model.column("module");
+  for (let op = part.start; op < part.start + part.count; op++) {
+    const number = modules[op] ?? 0;
+    let home = homes.get(number);
+    if (!home) homes.set(number, (home = way(root, model.texts[number] ?? "")));
+    const excess = app.excess[op] ?? NaN;
+    home.at(-1)?.ops.push(op);
+    for (const node of home) {
+      node.count++;
+      node.faults += app.fault[op] ?? 0;
+      if (excess > node.excess) node.excess = excess;
+    }
+  }
+  return root;
+}
+
+/** The branches on the way to a module, the root first; made where they are missing. */
+function way(root: Branch, path: string): Branch[] {
+  const found = [root];
+  let at = root;
+  for (const name of path ? path.split(".") : [w().outside]) {
+    let next = at.children.get(name);
+    if (!next) {
+      next = branch(name, path ? (at.path ? `${at.path}.${name}` : name) : "");
+      at.children.set(name, next);
+    }
+    found.push((at = next));
+  }
+  return found;
 }

@@ -60,7 +60,7 @@ class Bootstrap(Program):
         return {"trust": 1e-3} if self.variant == "trust" else {}
 
     def said(self, x: torch.Tensor) -> torch.Tensor:
-        """What the teacher says."""
+        """Returns the teacher's answer."""
         if self.variant == "own teacher":
             return self.student(x).detach()
         if self.variant == "called":

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 
 class Retention(Program):
-    """What was said fades by a rate of each head, and each token is mixed with the one before."""
+    """Memory fades by a rate of each head, and each token is mixed with the one before."""
 
     broad = True
     optimizers = ("radam",)

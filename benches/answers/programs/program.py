@@ -18,7 +18,7 @@ class Program(nn.Module):
     mistakes: dict[str, tuple[str, ...]] = {}
     #: The same program, written in another way.
     alike: tuple[str, ...] = ()
-    #: Whether every mistake and every other way of writing is dealt, not the three and the one that most programs have.
+    #: True if all mistakes and rewrites are dealt, not only the three and the one that most programs have.
     broad = False
 
     def __init__(self, variant: str = "") -> None:

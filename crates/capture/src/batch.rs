@@ -129,6 +129,52 @@ impl Default for Columns {
     }
 }
 
+impl Columns {
+    fn append_no_observation(&mut self) {
+        self.counts.iter_mut().for_each(UInt64Builder::append_null);
+        self.sentinels.append_null();
+        self.statistics.iter_mut().for_each(Float64Builder::append_null);
+        self.sum_error.append_null();
+        self.integers.iter_mut().for_each(Int64Builder::append_null);
+        self.places.iter_mut().for_each(UInt64Builder::append_null);
+        self.hash.append_null();
+        self.sketch.append_null();
+    }
+
+    fn append_counts(&mut self, observation: &Observation) {
+        let counts = &observation.counts;
+        let all =
+            [counts.elements, counts.zeros, counts.nan, counts.positive_infinite, counts.negative_infinite];
+        for (builder, count) in self.counts.iter_mut().zip(all) {
+            builder.append_value(count);
+        }
+        self.sentinels.append_option(counts.sentinels);
+    }
+
+    fn append_statistics(&mut self, observation: &Observation) {
+        let statistics = &observation.statistics;
+        let extremes = [statistics.min, statistics.max];
+        let [min, max] = extremes.map(|number| number.map(Number::as_f64));
+        for (builder, value) in self.statistics.iter_mut().zip([min, max, statistics.mean, statistics.norm]) {
+            builder.append_option(value);
+        }
+        self.sum_error.append_option(observation.sum_error);
+        for (builder, value) in self.integers.iter_mut().zip(extremes) {
+            builder.append_option(match value {
+                Some(Number::Int(value)) => Some(value),
+                Some(Number::UInt(value)) => Some(value.cast_signed()),
+                Some(Number::Float(_) | Number::Bool(_)) | None => None,
+            });
+        }
+        let places = observation.places;
+        for (builder, place) in
+            self.places.iter_mut().zip([places.map(ExtremePlaces::min), places.map(ExtremePlaces::max)])
+        {
+            builder.append_option(place);
+        }
+    }
+}
+
 impl OpsBatch {
     pub(super) fn new() -> Self {
         Self {
@@ -312,69 +358,43 @@ impl OpsBatch {
         &mut self,
         observation: Option<&Arc<Observation>>,
     ) -> Result<Option<u64>, ArrowError> {
-        let row = self.row();
-        let columns = &mut self.columns;
         let Some(shared) = observation else {
-            columns.counts.iter_mut().for_each(UInt64Builder::append_null);
-            columns.sentinels.append_null();
-            columns.statistics.iter_mut().for_each(Float64Builder::append_null);
-            columns.sum_error.append_null();
-            columns.integers.iter_mut().for_each(Int64Builder::append_null);
-            columns.places.iter_mut().for_each(UInt64Builder::append_null);
-            columns.hash.append_null();
-            columns.sketch.append_null();
+            self.columns.append_no_observation();
             return Ok(None);
         };
-        let (counts, statistics) = (&shared.counts, &shared.statistics);
-        let all =
-            [counts.elements, counts.zeros, counts.nan, counts.positive_infinite, counts.negative_infinite];
-        for (builder, count) in columns.counts.iter_mut().zip(all) {
-            builder.append_value(count);
-        }
-        columns.sentinels.append_option(counts.sentinels);
-        let extremes = [statistics.min, statistics.max];
-        let [min, max] = extremes.map(|number| number.map(Number::as_f64));
-        for (builder, value) in
-            columns.statistics.iter_mut().zip([min, max, statistics.mean, statistics.norm])
-        {
-            builder.append_option(value);
-        }
-        columns.sum_error.append_option(shared.sum_error);
-        for (builder, value) in columns.integers.iter_mut().zip(extremes) {
-            builder.append_option(match value {
-                Some(Number::Int(value)) => Some(value),
-                Some(Number::UInt(value)) => Some(value.cast_signed()),
-                Some(Number::Float(_) | Number::Bool(_)) | None => None,
-            });
-        }
-        let places = [shared.places.map(ExtremePlaces::min), shared.places.map(ExtremePlaces::max)];
-        for (builder, place) in columns.places.iter_mut().zip(places) {
-            builder.append_option(place);
-        }
+        self.columns.append_counts(shared);
+        self.columns.append_statistics(shared);
         match shared.hash {
-            Some(hash) => columns.hash.append_value(hash.to_be_bytes())?,
-            None => columns.hash.append_null(),
+            Some(hash) => self.columns.hash.append_value(hash.to_be_bytes())?,
+            None => self.columns.hash.append_null(),
         }
+        Ok(self.push_sketch(shared))
+    }
+
+    /// Adds the sketch; returns the row that already has it, if any.
+    fn push_sketch(&mut self, shared: &Arc<Observation>) -> Option<u64> {
+        let row = self.row();
+        let column = &mut self.columns.sketch;
         let Some(sketch) = &shared.sketch else {
-            columns.sketch.append_null();
-            return Ok(None);
+            column.append_null();
+            return None;
         };
         let address = Arc::as_ptr(shared).addr();
         if let Some((_, first)) = self.sketched.get(&address) {
-            columns.sketch.append_null();
-            return Ok(Some(*first));
+            column.append_null();
+            return Some(*first);
         }
         let mut bytes = [0; SKETCH_BYTES];
         for (place, lane) in bytes.chunks_exact_mut(4).zip(sketch.lanes.iter()) {
             place.copy_from_slice(&lane.to_le_bytes());
         }
-        columns.sketch.append_value(bytes);
+        column.append_value(bytes);
         self.bytes += SKETCH_BYTES;
         // An observation with no other owner cannot recur.
         if Arc::strong_count(shared) > 1 {
             self.sketched.insert(address, (Arc::downgrade(shared), row));
         }
-        Ok(None)
+        None
     }
 
     /// Returns the number of the row being written, within the part.

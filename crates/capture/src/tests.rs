@@ -10,8 +10,8 @@ use crate::{
 use probe_dump::native::{JOURNAL, OPS, STACKS, STACKS_JOURNAL, STOPPED, rank_folder};
 use probe_dump::{
     Checksum, Counts, DType, Dump, ExtremePlaces, Number, Observation, Rank, RankId, RecordedDType,
-    RecordedStatistics, SKETCH_LANES, Scalar, SeenAs, Sketch, SketchVersion, SlotSide, Task, TensorRef,
-    Value,
+    RecordedStatistics, SKETCH_LANES, Scalar, SeenAs, Sketch, SketchVersion, SlotSide, Task, TensorRecord,
+    TensorRef, Value,
 };
 use probe_files::map::FileAccess;
 use probe_read::{ReadError, open};
@@ -107,13 +107,8 @@ fn part_of(dump: &Dump, step: u64, rank: u32) -> Rank {
     dump.reader.read(key).unwrap()
 }
 
-#[test]
-fn every_kind_of_value_comes_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("dump");
-    let mut writer = DumpWriter::create(&root, &manifest(CaptureTask::Tensor), 1).unwrap();
-    writer.begin_step(20).unwrap();
-    let scalars = [
+fn every_scalar() -> [Scalar; 8] {
+    [
         Scalar::Number(Number::Int(i64::MIN)),
         Scalar::Number(Number::UInt(u64::MAX)),
         Scalar::Number(Number::Float(0.1)),
@@ -122,26 +117,33 @@ fn every_kind_of_value_comes_back() {
         Scalar::Text("a \"b\"\n\u{1b} ü".into()),
         Scalar::Device("npu:0".into()),
         Scalar::printed("slice", "slice(0, 1)"),
-    ];
-    let data: Vec<u8> = (0..24).collect();
-    // Data is returned only if it matches the recorded hash.
-    let hash = probe_measure::hash(TensorRef::strided(&data, DType::U8, &[24], &[1], 0).unwrap());
-    let measured = Arc::new(Observation { hash: Some(hash), ..observation(1.0) });
-    let location = writer.push_tensor("A.a.0.forward/input.0", "torch.float32", &[2, 3], &data).unwrap();
-    let again = writer.push_tensor("A.a.0.forward/input.0", "torch.complex128", &[1], &data[..16]).unwrap();
-    let integers = Observation {
+    ]
+}
+
+/// An observation of integers, with places beyond the six elements.
+fn integers() -> Observation {
+    Observation {
         statistics: RecordedStatistics {
             min: Some(Number::Int(9_007_199_254_740_993)),
             max: Some(Number::UInt(u64::MAX)),
             mean: None,
             norm: None,
         },
-        // Beyond the six elements.
         places: ExtremePlaces::new(6, 0),
         sketch: None,
         hash: None,
         ..observation(0.0)
-    };
+    }
+}
+
+/// Writes an op with values of every kind, one without values, and one with every scalar. Data is returned only if it matches
+/// the recorded `hash`.
+fn write_every_kind(root: &Path, data: &[u8], hash: u128) {
+    let mut writer = DumpWriter::create(root, &manifest(CaptureTask::Tensor), 1).unwrap();
+    writer.begin_step(20).unwrap();
+    let measured = Arc::new(Observation { hash: Some(hash), ..observation(1.0) });
+    let location = writer.push_tensor("A.a.0.forward/input.0", "torch.float32", &[2, 3], data).unwrap();
+    let again = writer.push_tensor("A.a.0.forward/input.0", "torch.complex128", &[1], &data[..16]).unwrap();
     let with = |dtype: &str, change: &dyn Fn(&mut TensorFacts)| {
         let mut facts =
             TensorFacts { dtype: dtype.to_owned().into(), shape: vec![1], ..TensorFacts::default() };
@@ -161,7 +163,7 @@ fn every_kind_of_value_comes_back() {
             slot(
                 "input.2",
                 SlotSide::Input,
-                with("torch.uint64", &|f| f.observation = Some(Arc::new(integers.clone()))),
+                with("torch.uint64", &|f| f.observation = Some(Arc::new(integers()))),
             ),
             slot("input.3", SlotSide::Input, with("torch.quint8", &|_| {})),
             slot("output.0", SlotSide::Output, SlotValue::None),
@@ -172,13 +174,20 @@ fn every_kind_of_value_comes_back() {
     (first.recomputed, first.raised, first.note) = (true, true, Some("compiled region".into()));
     writer.push(&first).unwrap();
     writer.push(&op("Tensor.empty.0.forward", Vec::new())).unwrap();
-    let scalar_slots = scalars
-        .iter()
-        .map(|scalar| slot("grad.x", SlotSide::Gradient, SlotValue::Scalar(scalar.clone())))
-        .collect();
+    let scalar_slots =
+        every_scalar().map(|scalar| slot("grad.x", SlotSide::Gradient, SlotValue::Scalar(scalar))).into();
     writer.push(&op("x_grad.0.debug", scalar_slots)).unwrap();
     writer.finish_step().unwrap();
     writer.close(&["a remark".into()]).unwrap();
+}
+
+#[test]
+fn every_kind_of_value_comes_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("dump");
+    let data: Vec<u8> = (0..24).collect();
+    let hash = probe_measure::hash(TensorRef::strided(&data, DType::U8, &[24], &[1], 0).unwrap());
+    write_every_kind(&root, &data, hash);
 
     let rank = read_only_part(&root);
     assert_eq!((rank.key.step, rank.key.rank, rank.task), (20, RankId::Rank(1), Task::Tensor));
@@ -190,15 +199,28 @@ fn every_kind_of_value_comes_back() {
     assert_eq!((a.recomputed, a.raised, a.note.said()), (true, true, Some("compiled region")));
     assert_eq!((b.name.as_str(), b.slots.len()), ("Tensor.empty.0.forward", 0));
     let back: Vec<&Value> = c.slots.iter().map(|slot| &slot.value).collect();
-    let wanted: Vec<Value> = scalars.iter().cloned().map(Value::Scalar).collect();
+    let wanted: Vec<Value> = every_scalar().map(Value::Scalar).into();
     assert_eq!(back, wanted.iter().collect::<Vec<_>>());
     assert!(c.slots.iter().all(|slot| slot.side == SlotSide::Gradient && &*slot.path == "grad.x"));
 
     let identities: Vec<_> = a.slots.iter().map(|slot| slot.identity.map(SeenAs::number)).collect();
     assert_eq!(identities, [Some(7), Some(7), None, None, None, None, None]);
-    let expected = Observation { hash: Some(hash), ..observation(1.0) };
-    for slot in &a.slots[..2] {
-        let record = slot.value.tensor().unwrap();
+    let measured = [&a.slots[0], &a.slots[1]].map(|slot| slot.value.tensor().unwrap());
+    are_as_observed(measured, &Observation { hash: Some(hash), ..observation(1.0) });
+    let record = a.slots[3].value.tensor().unwrap();
+    assert_eq!((record.statistics.get(), record.places), (integers().statistics, None));
+    assert_eq!(a.slots[4].value.tensor().unwrap().dtype, RecordedDType::Other("quint8".into()));
+    assert_eq!((&a.slots[5].value, &a.slots[6].value), (&Value::None, &Value::Unsupported));
+    let load = |slot: usize| {
+        let record = a.slots[slot].value.tensor().unwrap();
+        rank.store.load(record.data.as_deref().unwrap()).unwrap()
+    };
+    assert_eq!(load(0).view().to_bytes(), data);
+    assert_eq!((load(2).dtype(), load(2).view().to_bytes()), (DType::C128, data[..16].to_vec()));
+}
+
+fn are_as_observed(records: [&TensorRecord; 2], expected: &Observation) {
+    for record in records {
         assert_eq!((record.statistics.get(), record.places), (expected.statistics, expected.places));
         assert_eq!(record.counts.as_deref(), Some(&expected.counts));
         assert_eq!(record.checksum, expected.hash.map(Checksum::of_hash));
@@ -213,19 +235,8 @@ fn every_kind_of_value_comes_back() {
             (Some(true), Some("beyond the byte budget"))
         );
     }
-    let sketches: Vec<_> =
-        a.slots[..2].iter().map(|slot| slot.value.tensor().unwrap().sketch.clone().unwrap()).collect();
-    assert!(Arc::ptr_eq(&sketches[0], &sketches[1]), "stored once");
-    let record = a.slots[3].value.tensor().unwrap();
-    assert_eq!((record.statistics.get(), record.places), (integers.statistics, None));
-    assert_eq!(a.slots[4].value.tensor().unwrap().dtype, RecordedDType::Other("quint8".into()));
-    assert_eq!((&a.slots[5].value, &a.slots[6].value), (&Value::None, &Value::Unsupported));
-    let load = |slot: usize| {
-        let record = a.slots[slot].value.tensor().unwrap();
-        rank.store.load(record.data.as_deref().unwrap()).unwrap()
-    };
-    assert_eq!(load(0).view().to_bytes(), data);
-    assert_eq!((load(2).dtype(), load(2).view().to_bytes()), (DType::C128, data[..16].to_vec()));
+    let [first, second] = records.map(|record| record.sketch.as_ref().unwrap());
+    assert!(Arc::ptr_eq(first, second), "stored once");
 }
 
 #[test]

@@ -1,21 +1,28 @@
 //! A run on many ranks against one on one: reads all ranks of a part as one, and explains what is found by the layouts of the values.
 
+mod clipped;
 mod explain;
 mod mended;
 mod partial;
+mod pieces;
+mod places;
 mod strangers;
 mod values;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use rayon::prelude::*;
 
 use self::mended::{Readers, is_fault};
-use self::strangers::{is_of_layout, is_rounding, unit};
+pub use self::pieces::Pieces;
+use self::strangers::{Roundings, is_of_layout};
 use super::CompareError;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, SlotSide};
 use probe_judge::{Cause, Finding, OWN_INPUTS, PartJudgement, Role, SlotJudgement};
-use probe_layout::{Declared, Dims, Folded, Mesh, Misplaced, Remark, Remarks, fold, holds_less, joined};
+use probe_layout::{
+    Declared, Dims, Folded, Mesh, Misplaced, Remark, Remarks, Spread, fold, joined, numbered,
+};
 use probe_pair::{BySlot, Many, Mapping, OpPair, Paired, Pairing, PartMatch, PartPair};
 
 /// Cosine from which two values are the same but for a factor.
@@ -41,6 +48,8 @@ pub(super) struct Layouts {
     apart: HashSet<(usize, usize)>,
     /// Parts of the model that ranks hold in place of others.
     misplaced: Vec<Misplaced>,
+    /// The pieces of each value that the ranks hold.
+    spread: HashMap<(usize, usize), Arc<Spread>>,
     /// True if distributed tensors were recorded that are still to be reduced: operators reduce them when they read them.
     reduces_itself: bool,
     /// The ranks; empty if ranks pair one to one.
@@ -87,12 +96,12 @@ pub(super) fn read(
             let (mut b, mut c) = (b?, c?);
             let told = |reason| CompareError::Layout { reason };
             // The run that holds the whole model on each rank becomes one.
-            if holds_less(&b, &c) {
-                let c = joined(c, &mut b).map_err(told)?;
+            if numbered(&mut b, &mut c).map_err(told)? {
+                let c = joined(c, &mut b);
                 let (rank, layouts) = Layouts::of(b, &c, numbers(baselines), (baseline, true), mapping)?;
                 return Ok((rank, c, layouts));
             }
-            let b = joined(b, &mut c).map_err(told)?;
+            let b = joined(b, &mut c);
             let (rank, layouts) = Layouts::of(c, &b, numbers(candidates), (candidate, false), mapping)?;
             Ok((b, rank, layouts))
         }
@@ -101,25 +110,34 @@ pub(super) fn read(
 
 /// Returns ranks that a run had and its dump lacks, as places and reasons.
 pub(super) fn missing_ranks(pairing: &Pairing, b: &Dump, c: &Dump) -> Vec<(String, String)> {
-    let of = |part: &PartMatch| {
-        let (dump, side, keys) = match part.many.as_ref()? {
-            Many::Baseline(keys) => (b, "baseline", keys),
-            Many::Candidate(keys) => (c, "candidate", keys),
-            // These are told by having all ranks of their worlds.
-            Many::Both(..) => return None,
+    let of = |part: &PartMatch| -> Vec<(String, String)> {
+        let (baseline, candidate) = ((b, "baseline"), (c, "candidate"));
+        let step = part.baseline.step;
+        let sides = match &part.many {
+            None => Vec::new(),
+            Some(Many::Baseline(keys)) => vec![(baseline, keys)],
+            Some(Many::Candidate(keys)) => vec![(candidate, keys)],
+            Some(Many::Both(baselines, candidates)) => vec![(baseline, baselines), (candidate, candidates)],
         };
-        let world: u32 = dump.environment.get("world_size")?.parse().ok()?;
-        let missing: Vec<String> = (0..world)
-            .filter(|rank| keys.iter().all(|key| key.rank.number() != *rank))
-            .map(|rank| rank.to_string())
-            .take(16)
-            .collect();
-        let place = format!("step {} of the {side}", part.baseline.step);
-        let lacking =
-            format!("ranks {} of {world} are missing: global values need all ranks", missing.join(", "));
-        (!missing.is_empty()).then_some((place, lacking))
+        let said = |((dump, side), keys): ((&Dump, &str), &Vec<PartKey>)| {
+            Some((format!("step {step} of the {side}"), lacking(dump, keys)?))
+        };
+        sides.into_iter().filter_map(said).collect()
     };
-    pairing.matches.iter().filter_map(of).collect()
+    pairing.matches.iter().flat_map(of).collect()
+}
+
+/// Says which ranks of a run its dump lacks; `None` if it has all.
+fn lacking(dump: &Dump, keys: &[PartKey]) -> Option<String> {
+    let world: u32 = dump.environment.get("world_size")?.parse().ok()?;
+    let missing: Vec<String> = (0..world)
+        .filter(|rank| keys.iter().all(|key| key.rank.number() != *rank))
+        .map(|rank| rank.to_string())
+        .take(16)
+        .collect();
+    let ranks = missing.join(", ");
+    (!missing.is_empty())
+        .then(|| format!("ranks {ranks} of {world} are missing: global values need all ranks"))
 }
 
 /// Returns the groups that a capture recorded: `groups.tp` is `0,1`.
@@ -168,12 +186,13 @@ impl Layouts {
         let mut groups = groups(dump);
         let told = |reason: String| CompareError::Layout { reason };
         let declared = declared(mapping, &groups, numbers.len()).map_err(told)?;
-        let Folded { rank, remarks, apart, placements, misplaced } =
+        let Folded { rank, remarks, apart, placements, misplaced, spread } =
             fold(ranks, other, &declared).map_err(told)?;
         let reduces_itself = placements.iter().any(|placement| placement.contains("'P"));
         let named = placements.iter().find_map(|placement| mesh_name(placement, numbers.len()));
         groups.extend(named.map(|name| (name, numbers.clone())));
-        Ok((rank, Self { remarks, apart, misplaced, reduces_itself, ranks: numbers, groups, of_baseline }))
+        let ranks = numbers;
+        Ok((rank, Self { remarks, apart, misplaced, spread, reduces_itself, ranks, groups, of_baseline }))
     }
 
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.
@@ -187,10 +206,11 @@ impl Layouts {
         if findings.iter().any(|finding| !is_of_layout(pair, finding, ops)) {
             findings.retain(|finding| !is_of_layout(pair, finding, ops));
         }
-        self.behind_strangers(pair, findings, slots);
+        let roundings = Roundings::of(pair);
+        self.behind_strangers(pair, findings, slots, &roundings);
         for (place, finding) in findings.iter_mut().enumerate() {
             let before = finding.cause;
-            if let Some(said) = self.explanation(pair, (finding, place == 0), slots) {
+            if let Some(said) = self.explanation(pair, (finding, place == 0), slots, &roundings) {
                 // Nothing is said of an arrival that turned out to be the result of an op.
                 let own =
                     Some(&finding.reason).filter(|reason| !reason.is_empty() && finding.cause == before);
@@ -203,7 +223,7 @@ impl Layouts {
         if !findings.iter().any(|finding| finding.cause == Cause::Input) {
             notes.retain(|note| !note.starts_with(OWN_INPUTS));
         }
-        Readers::settle_rounding(pair, judged);
+        Readers::settle_rounding(pair, judged, &roundings);
     }
 
     fn explanation(
@@ -211,11 +231,16 @@ impl Layouts {
         pair: &PartPair,
         (finding, is_first): (&mut Finding, bool),
         slots: &BySlot<SlotJudgement>,
+        roundings: &Roundings,
     ) -> Option<String> {
         if is_first && let Some((order, slot, said)) = self.of_another_part(pair) {
             finding.cause = Cause::Input;
             Self::moved(pair, finding, order, slot);
             return Some(said);
+        }
+        if is_first && let Some(said) = self.clipped(pair, finding.order) {
+            let unreduced = self.unreduced(pair, finding, is_first);
+            return Some(unreduced.map_or(said.clone(), |unreduced| format!("{said}; {unreduced}")));
         }
         if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
             if finding.cause == Cause::Structure {
@@ -242,15 +267,13 @@ impl Layouts {
         }
         let op = &pair.ops[finding.order];
         // What a missing reduction leaves is no rounding.
-        let unit = unit(pair);
-        let differs = |(at, slots_of): (usize, Paired)| {
+        let differs = |at: usize| {
             let judged = slots.at(finding.order, at).filter(|slot| is_fault(slot.verdict));
-            judged.is_some_and(|judged| !is_rounding(pair, op, slots_of, (judged, unit)))
+            judged.is_some_and(|judged| !roundings.explain(pair, (finding.order, at), judged))
         };
         // The error of an update is that of its gradient.
         let differs = || {
-            matches!(finding.cause, Cause::Optimizer | Cause::Gradient)
-                || op.slots.iter().enumerate().any(differs)
+            matches!(finding.cause, Cause::Optimizer | Cause::Gradient) || (0..op.slots.len()).any(differs)
         };
         let fault = matches!(op.ops, Paired::Both(..)) && differs();
         fault.then(|| self.unreduced(pair, finding, is_first)).flatten()

@@ -28,6 +28,7 @@ use std::time::Instant;
 
 pub use error::CompareError;
 pub use fold::{Fold, Place, SideFold, SideInfo};
+pub use layouts::Pieces;
 pub use noise::{Calibration, calibrate, measured as measured_noise};
 pub use part::PartReport;
 pub use portrait::Portrait;
@@ -221,9 +222,10 @@ impl Parts<'_> {
 }
 
 fn hand_on(done: &[DonePart], parts: usize, sink: &mut PartSink<'_>) -> Result<(), CompareError> {
-    for DonePart { pair, evidence, judged, portraits, .. } in done {
+    for DonePart { pair, evidence, judged, portraits, layouts, .. } in done {
         let values = &value_numbers(pair);
-        sink(&PartReport { pair, evidence, judged, values, portraits, parts })?;
+        let pieces = &layouts.pieces(pair, judged);
+        sink(&PartReport { pair, evidence, judged, values, pieces, portraits, parts })?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use probe_dump::native::{MANIFEST, NOISE_FOLDER, root_of};
 use probe_dump::{Dump, PartKey};
 use probe_judge::{History, Incomplete, Noise, NoiseMeter, RunJudge, measure_noise};
 use probe_measure::Evidence;
-use probe_pair::pair_parts;
+use probe_pair::{PartMatch, pair_parts};
 
 /// Result of [`calibrate`].
 #[derive(Debug)]
@@ -104,28 +104,14 @@ impl Measuring {
     ) -> Result<(), CompareError> {
         let error = |reason: String| CompareError::Noise { path: path.into(), reason };
         let noise = options.open(path)?;
-        let selected = |key: &PartKey| options.request.selects(key.step, key.rank.number());
-        let same_place = |selected: &dyn Fn(&PartKey) -> bool| {
-            let place = |key: &PartKey| (key.step, key.rank.number());
-            let mut matches = pair_parts(baseline, &noise, selected).matches;
-            matches.retain(|part| place(&part.baseline) == place(&part.candidate));
-            matches
-        };
-        let mut matches = same_place(&selected);
-        if matches.is_empty() {
-            matches = same_place(&|_| true);
-        }
+        let matches = same_places(baseline, &noise, options);
         if matches.is_empty() {
             return Err(error(
                 "shares no step and rank with the baseline; capture the same steps".to_owned(),
             ));
         }
-        let mut left_out: Vec<Incomplete> = Vec::new();
-        let mut leave_out = |place: String, reason: String| {
-            left_out.push(Incomplete { place: format!("noise {place}"), reason });
-        };
         for fault in &noise.faults {
-            leave_out(fault.path().display().to_string(), fault.reason());
+            self.leave_out(&fault.path().display().to_string(), fault.reason());
         }
         let mut histories: BTreeMap<u32, History> = BTreeMap::new();
         for matches in matches.chunks(parts_at_a_time()) {
@@ -136,18 +122,10 @@ impl Measuring {
                     format!("{} step {} {}", path.display(), part.candidate.step, part.candidate.rank);
                 match outcome {
                     Ok(done) => {
-                        for fault in &done.pair.candidate.faults {
-                            leave_out(place.clone(), fault.to_string());
-                        }
-                        if let Some((count, reason)) = unreadable(&done) {
-                            leave_out(
-                                place,
-                                format!("{count} values could not be read, the first: {reason}"),
-                            );
-                        }
+                        self.take_faults(&place, &done);
                         parts.push(done);
                     }
-                    Err(CompareError::Read(fault)) => leave_out(place, fault.to_string()),
+                    Err(CompareError::Read(fault)) => self.leave_out(&place, fault.to_string()),
                     Err(other) => return Err(error(other.to_string())),
                 }
             }
@@ -158,10 +136,35 @@ impl Measuring {
                 next
             });
         }
-        self.incomplete.append(&mut left_out);
         self.said.push(self.meter.end_run(path).map_err(error)?);
         Ok(())
     }
+
+    fn leave_out(&mut self, place: &str, reason: String) {
+        self.incomplete.push(Incomplete { place: format!("noise {place}"), reason });
+    }
+
+    /// Records everything of a part that could not be read.
+    fn take_faults(&mut self, place: &str, part: &DonePart) {
+        for fault in &part.pair.candidate.faults {
+            self.leave_out(place, fault.to_string());
+        }
+        if let Some((count, reason)) = unreadable(part) {
+            self.leave_out(place, format!("{count} values could not be read, the first: {reason}"));
+        }
+    }
+}
+
+/// Returns the parts of both runs that are of the same step and rank: those selected, or all if none of them is.
+fn same_places(baseline: &Dump, noise: &Dump, options: &CompareOptions) -> Vec<PartMatch> {
+    let same_place = |selected: &dyn Fn(&PartKey) -> bool| {
+        let place = |key: &PartKey| (key.step, key.rank.number());
+        let mut matches = pair_parts(baseline, noise, selected).matches;
+        matches.retain(|part| place(&part.baseline) == place(&part.candidate));
+        matches
+    };
+    let matches = same_place(&|key| options.request.selects(key.step, key.rank.number()));
+    if matches.is_empty() { same_place(&|_| true) } else { matches }
 }
 
 /// Returns the number of values of the repeated run that could not be read, and the reason for the first.

@@ -1,6 +1,6 @@
 //! A compared part, as received by reports and gates.
 
-use super::Portrait;
+use super::{Pieces, Portrait};
 use probe_judge::{PartEvidence, PartJudgement};
 use probe_pair::{BySlot, PartPair};
 
@@ -15,6 +15,8 @@ pub struct PartReport<'a> {
     pub judged: &'a PartJudgement,
     /// Numbers of the values; see [`probe_pair::value_numbers`].
     pub values: &'a BySlot<Option<u32>>,
+    /// Words for the pieces of each value that ranks hold, by the places of op and slot; empty if ranks pair one to one.
+    pub pieces: &'a Pieces,
     /// Closer looks at values at fault.
     pub portraits: &'a [Portrait],
     /// Number of parts of the whole comparison, as far as known: parts that cannot be read drop out.

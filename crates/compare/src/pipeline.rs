@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use probe_dump::{Dump, Level, LevelFilter, NATIVE, Rank};
 use probe_judge::{History, PartEvidence, PartJudgement};
 use probe_pair::{
-    Alignment, CommonTerms, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,
+    Alignment, CommonTerms, OpPair, PartMatch, PartPair, align, align_kernels, holds_kernels, keep_common,
     keep_common_slots, keep_first_batch, keep_reached, keep_shared_kinds, substitutions,
 };
 
@@ -16,7 +16,7 @@ use super::layouts::{self, Layouts};
 use super::portrait::Portrait;
 use super::progress::Progress;
 use super::reference::Reference;
-use super::request::CompareOptions;
+use super::request::{CompareOptions, CompareRequest};
 use super::{collect, rows, tokens};
 
 /// A part that was measured, and judged unless `judged` is still the default.
@@ -94,58 +94,39 @@ fn compare_part(
     options: &CompareOptions,
     progress: &dyn Progress,
 ) -> Result<DonePart, CompareError> {
-    let (mut b, mut c, layouts) = layouts::read(part, baseline, candidate, &options.mapping)?;
-    if b.task != c.task && !options.request.any_task && !share_statistics((baseline, &b), (candidate, &c)) {
-        return Err(CompareError::Tasks {
-            place: format!("step {} {}", part.baseline.step, part.baseline.rank),
-            baseline: b.task,
-            candidate: c.task,
-        });
-    }
-    if b.task != c.task {
-        b.notes.push(format!(
-            "the baseline recorded task {}, the candidate task {}; compared by what both recorded",
-            b.task, c.task
-        ));
-    }
-    options.request.level.retain(&mut b.ops);
-    options.request.level.retain(&mut c.ops);
-    let two_tools = [baseline, candidate].iter().filter(|dump| dump.format == NATIVE).count() == 1;
+    let (mut b, mut c, mut layouts) = layouts::read(part, baseline, candidate, &options.mapping)?;
+    let folded = layouts.names(&b, &c);
+    let request = &options.request;
+    let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
+    let nothing = |reason: String| CompareError::Nothing { reason: format!("{place}: {reason}") };
+    let own = [baseline, candidate].iter().filter(|dump| dump.format == NATIVE).count();
+    // Every task of probe's own capture has statistics, and so do most tasks of the older tool.
+    let share_statistics = own > 0 && [&b, &c].iter().all(|side| side.task.has_statistics());
+    join_tasks(&mut b, &c, share_statistics || request.any_task, &place)?;
+    request.level.retain(&mut b.ops);
+    request.level.retain(&mut c.ops);
+    let two_tools = own == 1;
     let across_kernels = holds_kernels(&b) != holds_kernels(&c);
-    // If one kind of op was chosen, both sides are filtered to it.
-    if options.request.level == LevelFilter::All && !across_kernels && differ_in_level(&b, &c, two_tools) {
-        let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
-        if !options.request.any_level {
-            return Err(CompareError::Levels { place, baseline: b.level, candidate: c.level });
-        }
-        keep_shared_kinds(&mut b, &mut c);
-        if b.ops.is_empty() {
-            let reason = format!("{place}: levels {} and {} have no kind of op in common", b.level, c.level);
-            return Err(CompareError::Nothing { reason });
-        }
-    }
-    if across_kernels && options.request.rows {
-        let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
-        let reason = format!(
-            "{place}: one side recorded kernels, the other functions: these pair by shape, which different batch sizes do not share; leave out --rows"
-        );
-        return Err(CompareError::Nothing { reason });
+    if !across_kernels {
+        join_levels(&mut b, &mut c, two_tools, request, &place)?;
+    } else if request.rows {
+        return Err(nothing(
+            "one side recorded kernels, the other functions: these pair by shape, which different batch sizes do not share; leave out --rows"
+                .into(),
+        ));
     }
     let terms = (b.framework != c.framework && !across_kernels)
         .then(|| CommonTerms::of(&mut b, &mut c, &options.mapping, part.baseline.step > 0));
     // Tokens pair modules by their path, whatever class a tool gives them.
-    if two_tools && !across_kernels && !options.request.tokens {
+    if two_tools && !across_kernels && !request.tokens {
         keep_common(&mut b, &mut c);
     }
     keep_reached(&mut b, &mut c);
-    if options.request.rows {
+    if request.rows {
         keep_first_batch(&mut b, &mut c);
     }
-    if options.request.tokens {
-        tokens::take(&mut b, &mut c).map_err(|reason| {
-            let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
-            CompareError::Nothing { reason: format!("{place}: {reason}") }
-        })?;
+    if request.tokens {
+        tokens::take(&mut b, &mut c).map_err(nothing)?;
     }
     let Alignment { mut ops, notes } = match terms {
         Some(terms) => terms.align(&mut b, &mut c),
@@ -156,29 +137,72 @@ fn compare_part(
     if two_tools && !across_kernels {
         keep_common_slots(&mut ops);
     }
-    if options.request.rows {
+    if request.rows {
         rows::take(&mut b, &mut c, &mut ops);
     }
-    let substitutions = substitutions(&b, &c, &ops);
-    let pair = PartPair {
-        step: part.baseline.step,
-        rank: part.baseline.rank.number(),
-        since: part.since,
-        baseline: b,
-        candidate: c,
-        ops,
-        substitutions,
-    };
+    layouts.follow(&folded, &b, &c);
+    Ok(DonePart { layouts, ..measured(part, (b, c), ops, progress) })
+}
+
+/// Checks that both sides recorded the same task, or `may_differ`.
+fn join_tasks(b: &mut Rank, c: &Rank, may_differ: bool, place: &str) -> Result<(), CompareError> {
+    if b.task == c.task {
+        return Ok(());
+    }
+    if !may_differ {
+        return Err(CompareError::Tasks { place: place.into(), baseline: b.task, candidate: c.task });
+    }
+    b.notes.push(format!(
+        "the baseline recorded task {}, the candidate task {}; compared by what both recorded",
+        b.task, c.task
+    ));
+    Ok(())
+}
+
+/// Checks that both sides recorded ops of the same kinds, or leaves those that both have if the request allows it.
+fn join_levels(
+    b: &mut Rank,
+    c: &mut Rank,
+    two_tools: bool,
+    request: &CompareRequest,
+    place: &str,
+) -> Result<(), CompareError> {
+    // If one kind of op was chosen, both sides are filtered to it.
+    if request.level != LevelFilter::All || !differ_in_level(b, c, two_tools) {
+        return Ok(());
+    }
+    if !request.any_level {
+        let (baseline, candidate) = (b.level.clone(), c.level.clone());
+        return Err(CompareError::Levels { place: place.into(), baseline, candidate });
+    }
+    keep_shared_kinds(b, c);
+    if b.ops.is_empty() {
+        let reason = format!("{place}: levels {} and {} have no kind of op in common", b.level, c.level);
+        return Err(CompareError::Nothing { reason });
+    }
+    Ok(())
+}
+
+/// Measures the paired ops of a part.
+fn measured(
+    part: &PartMatch,
+    (baseline, candidate): (Rank, Rank),
+    ops: Vec<OpPair>,
+    progress: &dyn Progress,
+) -> DonePart {
+    let substitutions = substitutions(&baseline, &candidate, &ops);
+    let (step, rank) = (part.baseline.step, part.baseline.rank.number());
+    let pair = PartPair { step, rank, since: part.since, baseline, candidate, ops, substitutions };
     let (evidence, bytes) = collect::of_part(&pair, progress);
-    Ok(DonePart {
+    DonePart {
         pair,
         evidence,
         bytes,
         judged: PartJudgement::default(),
-        layouts,
+        layouts: Layouts::default(),
         portraits: Vec::new(),
         reference_fault: None,
-    })
+    }
 }
 
 /// Returns true if the two sides recorded ops of different kinds; false if one side does not state its level. Two different tools
@@ -189,12 +213,4 @@ fn differ_in_level(baseline: &Rank, candidate: &Rank, two_tools: bool) -> bool {
         (Some(b), Some(c)) => b != c,
         _ => false,
     }
-}
-
-/// Returns true if dumps of different tasks can be compared without an option: every task of probe's own capture has
-/// statistics, and so do most tasks of the older tool.
-fn share_statistics(baseline: (&Dump, &Rank), candidate: (&Dump, &Rank)) -> bool {
-    let sides = [baseline, candidate];
-    sides.iter().any(|(dump, _)| dump.format == NATIVE)
-        && sides.iter().all(|(_, rank)| rank.task.has_statistics())
 }

@@ -55,35 +55,14 @@ pub(super) fn values(
         used_waivers: vec![false; policy.waivers.len()],
         ..Compared::default()
     };
-    match (&baseline.values, &candidate.values) {
-        (Values::None, Values::None) => return Ok(found),
-        (Values::None, _) => {
-            found.notes.push("the baseline has no values of modules; only scalars were gated".into());
-            return Ok(found);
-        }
-        (_, Values::None) => {
-            let reason = "the candidate has none; give a dump of it with --candidate as well";
-            found.incomplete.push(Incomplete { place: "values of modules".into(), reason: reason.into() });
-            return Ok(found);
-        }
-        _ => {}
+    if !found.both_have_values(baseline, candidate) {
+        return Ok(found);
     }
-    let wanted =
-        |steps: &Option<NumberSet>, number: u64| steps.as_ref().is_none_or(|set| set.contains(number));
-    let parts: Vec<(u64, u32)> = baseline
-        .parts()
-        .into_iter()
-        .filter(|(step, rank)| {
-            wanted(&policy.require.steps, *step) && wanted(&policy.require.ranks, u64::from(*rank))
-        })
-        .collect();
-    if parts.is_empty() {
+    let Some((steps, ranks)) = wanted(baseline, policy) else {
         let reason = "none belongs to a step and rank that the policy asks for";
         found.incomplete.push(Incomplete { place: "values of the baseline".into(), reason: reason.into() });
         return Ok(found);
-    }
-    let steps = NumberSet::of(parts.iter().map(|(step, _)| *step));
-    let ranks = NumberSet::of(parts.iter().map(|(_, rank)| u64::from(*rank)));
+    };
     let compare = CompareOptions {
         request: CompareRequest {
             steps: Some(steps.clone()),
@@ -117,6 +96,22 @@ pub(super) fn values(
     found.sharp = matches!((&baseline.values, &candidate.values), (Values::Dump(_), Values::Dump(_)));
     found.conclude(&summary, nonfinite, policy);
     Ok(found)
+}
+
+/// Returns the steps and ranks of the baseline that the policy asks for; `None` if it has no part of them.
+fn wanted(baseline: &SideContent, policy: &Policy) -> Option<(NumberSet, NumberSet)> {
+    let asked =
+        |numbers: &Option<NumberSet>, number: u64| numbers.as_ref().is_none_or(|set| set.contains(number));
+    let parts: Vec<(u64, u32)> = baseline
+        .parts()
+        .into_iter()
+        .filter(|(step, rank)| {
+            asked(&policy.require.steps, *step) && asked(&policy.require.ranks, u64::from(*rank))
+        })
+        .collect();
+    let steps = NumberSet::of(parts.iter().map(|(step, _)| *step));
+    let ranks = NumberSet::of(parts.iter().map(|(_, rank)| u64::from(*rank)));
+    (!parts.is_empty()).then_some((steps, ranks))
 }
 
 /// Compares the sketches of every op that are stored beside a baseline. `None` if there are none or the candidate was recorded
@@ -238,6 +233,23 @@ impl Seen<'_> {
 }
 
 impl Compared {
+    /// Returns true if both sides have values; else records what that means.
+    fn both_have_values(&mut self, baseline: &SideContent, candidate: &SideContent) -> bool {
+        match (&baseline.values, &candidate.values) {
+            (Values::None, Values::None) => false,
+            (Values::None, _) => {
+                self.notes.push("the baseline has no values of modules; only scalars were gated".into());
+                false
+            }
+            (_, Values::None) => {
+                let reason = "the candidate has none; give a dump of it with --candidate as well".to_owned();
+                self.incomplete.push(Incomplete { place: "values of modules".into(), reason });
+                false
+            }
+            _ => true,
+        }
+    }
+
     fn conclude(&mut self, summary: &Summary, nonfinite: Vec<Culprit>, policy: &Policy) {
         let extra = self.only_extra(summary);
         if extra {

@@ -10,7 +10,7 @@ use super::baseline::Baseline;
 use super::compared::{self, Compared};
 use super::environment::Environments;
 use super::options::GateOptions;
-use super::outcome::{GateOutcome, State};
+use super::outcome::{Culprit, GateOutcome, State};
 use super::policy::{Effect, Policy};
 use super::side::{SideContent, Values};
 use super::{scalars, state};
@@ -28,11 +28,7 @@ pub fn gate(
     progress: &dyn Progress,
 ) -> Result<GateOutcome, GateError> {
     let started = Instant::now();
-    let mut baseline =
-        SideContent::open(&options.baseline, options.baseline_environment.as_deref(), options.access)?;
-    let mut candidate =
-        SideContent::open(&options.candidate, options.candidate_environment.as_deref(), options.access)?;
-    candidate.info.commit = options.commit.clone().or(candidate.info.commit);
+    let (mut baseline, mut candidate) = open(options)?;
     let environment = Environments::of(
         std::mem::take(&mut baseline.environment),
         std::mem::take(&mut candidate.environment),
@@ -40,8 +36,9 @@ pub fn gate(
     );
     forbid(&environment)?;
     let judged = scalars::judge(&baseline.scalars, &candidate.scalars, policy);
-    let compared = compared::values(&mut baseline, &mut candidate, policy, options, progress)?;
+    let mut compared = compared::values(&mut baseline, &mut candidate, policy, options, progress)?;
     fits(policy, &baseline, &compared)?;
+    let culprits = culprits(&mut compared, judged.culprits, policy, &candidate);
 
     let mut notes: Vec<String> = baseline.notes.drain(..).chain(candidate.notes.drain(..)).collect();
     notes.extend(judged.notes);
@@ -55,18 +52,9 @@ pub fn gate(
     unverified.extend(judged.undefined);
     unverified.extend(compared.incomplete);
     unverified.extend(baseline.incomplete.drain(..).chain(candidate.incomplete.drain(..)));
-    let cases: Vec<_> = compared.cases.into_iter().chain(judged.cases).collect();
     if expected == 0 && unverified.is_empty() {
         return Err(GateError::Usage(nothing(&baseline, &candidate)));
     }
-
-    let roles: Vec<Option<Role>> =
-        compared.roles.into_iter().chain(judged.culprits.iter().map(|_| None)).collect();
-    let mut culprits: Vec<_> = compared.culprits.into_iter().chain(judged.culprits).collect();
-    candidate.locate(&mut culprits);
-    state::waive(&mut culprits, &policy.waivers);
-    state::spend(&mut culprits, &roles, policy.budget);
-    culprits.sort_by_key(|culprit| culprit.waived.is_some());
     let failed = culprits.iter().any(|culprit| culprit.waived.is_none());
     let mut outcome = GateOutcome {
         state: state::of(failed, !unverified.is_empty(), &environment, policy),
@@ -76,7 +64,7 @@ pub fn gate(
         baseline: baseline.info,
         candidate: candidate.info,
         culprits,
-        cases,
+        cases: compared.cases.into_iter().chain(judged.cases).collect(),
         unverified,
         environment,
         notes,
@@ -91,6 +79,33 @@ pub fn gate(
     settle(&mut outcome, policy, options)?;
     outcome.seconds = started.elapsed().as_secs_f64();
     Ok(outcome)
+}
+
+fn open(options: &GateOptions) -> Result<(SideContent, SideContent), GateError> {
+    let baseline =
+        SideContent::open(&options.baseline, options.baseline_environment.as_deref(), options.access)?;
+    let mut candidate =
+        SideContent::open(&options.candidate, options.candidate_environment.as_deref(), options.access)?;
+    candidate.info.commit = options.commit.clone().or(candidate.info.commit);
+    Ok((baseline, candidate))
+}
+
+/// Returns the culprits among values and scalars: with their places in the source, those that the policy lets pass last.
+fn culprits(
+    compared: &mut Compared,
+    scalars: Vec<Culprit>,
+    policy: &Policy,
+    candidate: &SideContent,
+) -> Vec<Culprit> {
+    let mut roles: Vec<Option<Role>> = std::mem::take(&mut compared.roles);
+    roles.resize(roles.len() + scalars.len(), None);
+    let mut culprits = std::mem::take(&mut compared.culprits);
+    culprits.extend(scalars);
+    candidate.locate(&mut culprits);
+    state::waive(&mut culprits, &policy.waivers);
+    state::spend(&mut culprits, &roles, policy.budget);
+    culprits.sort_by_key(|culprit| culprit.waived.is_some());
+    culprits
 }
 
 /// Values of the baseline that were looked for in the candidate.

@@ -67,6 +67,29 @@ struct Broken {
     reason: String,
 }
 
+impl Broken {
+    fn evidence(&self, rule: &ScalarRule) -> Vec<String> {
+        let &Self { baseline, candidate, .. } = self;
+        vec![
+            format!("baseline   {}", Exact(baseline)),
+            format!("candidate  {}", Exact(candidate)),
+            format!("difference {:.3e} ({:.3e} relative)", candidate - baseline, off(baseline, candidate)),
+            format!("bound      {rule}"),
+            format!("broken     {}", self.reason),
+        ]
+    }
+}
+
+/// Returns the case of a step at which nothing can be judged.
+fn unverified(name: &str, step: u64, message: String, evidence: String) -> Case {
+    Case {
+        status: Status::Unverified,
+        message,
+        evidence: vec![evidence],
+        ..Case::passed(Kind::Scalar, name, Some(step), None)
+    }
+}
+
 impl ScalarFindings {
     fn absent(&mut self, name: &str, series: &Series, policy: &Policy) {
         let wanted = series.keys().filter(|step| wanted(policy, **step)).count();
@@ -98,12 +121,9 @@ impl ScalarFindings {
             let Some(&candidate) = c.get(&step) else {
                 if required {
                     missing.push(step);
-                    self.cases.push(Case {
-                        status: Status::Unverified,
-                        message: "the candidate has no value at this step".into(),
-                        evidence: vec![format!("baseline {}", Exact(baseline))],
-                        ..Case::passed(Kind::Scalar, name, Some(step), None)
-                    });
+                    let message = "the candidate has no value at this step".to_owned();
+                    let evidence = format!("baseline {}", Exact(baseline));
+                    self.cases.push(unverified(name, step, message, evidence));
                 }
                 continue;
             };
@@ -111,30 +131,17 @@ impl ScalarFindings {
             judged += 1;
             if !baseline.is_finite() && candidate.is_finite() {
                 undefined.push(step);
-                self.cases.push(Case {
-                    status: Status::Unverified,
-                    message: format!("the baseline is {} here, which proves nothing", Exact(baseline)),
-                    evidence: vec![format!("candidate {}", Exact(candidate))],
-                    ..Case::passed(Kind::Scalar, name, Some(step), None)
-                });
+                let message = format!("the baseline is {} here, which proves nothing", Exact(baseline));
+                self.cases.push(unverified(name, step, message, format!("candidate {}", Exact(candidate))));
                 continue;
             }
             let mut case = Case::passed(Kind::Scalar, name, Some(step), None);
             if let Some((cause, reason)) = break_of(rule, baseline, candidate, narrow) {
+                let at = Broken { step, baseline, candidate, cause, reason };
                 case.status = Status::Failed;
-                case.message.clone_from(&reason);
-                case.evidence = vec![
-                    format!("baseline   {}", Exact(baseline)),
-                    format!("candidate  {}", Exact(candidate)),
-                    format!(
-                        "difference {:.3e} ({:.3e} relative)",
-                        candidate - baseline,
-                        off(baseline, candidate)
-                    ),
-                    format!("bound      {rule}"),
-                    format!("broken     {reason}"),
-                ];
-                broken.push(Broken { step, baseline, candidate, cause, reason });
+                case.message.clone_from(&at.reason);
+                case.evidence = at.evidence(rule);
+                broken.push(at);
             }
             if candidate.is_finite() {
                 relative.push(off(baseline, candidate));

@@ -46,7 +46,7 @@ pub(crate) fn partial_with_bias(
         let summed: Vec<u32> = of_first.map(|(&pick, _)| ranks[pieces[pick].0]).collect();
         let distance = distance(gathered, job, (&layout, &picks), bias, summed.len(), (stores, other))?;
         (summed.len() > 1 && distance < NEAR && distance < NEARER * found.distance?)
-            .then_some((job, Remark::Partial(summed, 1)))
+            .then_some((job, Remark::Partial(summed, Among::Sum(1))))
     });
     told.collect()
 }

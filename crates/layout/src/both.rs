@@ -3,57 +3,58 @@
 //! Sizes tell the cuts. Where the local sizes of both runs differ, the global one is a multiple of either by as many as there are different shards.
 //! Where they are equal, ranks that differ hold terms of a sum or shards of one size, and the one counts of which the other run's ranks make most.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use probe_dump::{Op, Rank, TensorRecord, TensorStore, Value};
+use probe_dump::{Op, OpKind, Rank, TensorRecord, TensorStore, Value};
 
-use super::calls::{under_common_names, under_others_names};
+use super::calls::{under_common_names, under_others_names, under_unique_names};
 use super::cuts::{Cut, tiles};
 use super::fold::{tensor, value, values, without_reductions};
 use super::infer::{self, Held, Inferred, NEAR, NEARER, classes, sizes};
 use super::job::{Gathered, Job};
 use super::layout::{Among, Layout};
 use super::merge::merged;
-use super::numbering::{modules, under_global_numbers};
+use super::numbering::modules;
+use super::stages::{hold_all, in_order_of_layers, under_common_numbers};
 use super::store::FoldedStore;
 
 /// Most dimensions along which equal shards are put together.
 const MOST_DIMENSIONS: usize = 4;
 
-/// Returns true if ranks hold parts of the model, of which those of another run hold more.
-///
-/// # Panics
-/// Without ranks.
-pub fn holds_less(ranks: &[Rank], others: &[Rank]) -> bool {
-    modules(&ranks[0]).len() < modules(&others[0]).len()
-}
-
-/// Makes the ranks of one step, which hold the whole model, one rank, whose values are global, by what the `others` hold; these are brought under
-/// common names of modules and calls.
+/// Brings the modules of two runs under the numbers of the whole model. Returns true if the other run is the one that holds all of it on each rank,
+/// and these ranks do not.
 ///
 /// # Errors
-/// Ranks of both runs hold parts of the model.
+/// The parts that the ranks of both hold do not make one model.
 ///
 /// # Panics
 /// Without ranks.
-pub fn joined(mut ranks: Vec<Rank>, others: &mut [Rank]) -> Result<Rank, String> {
-    let held = modules(&ranks[0]).len();
+pub fn numbered(ranks: &mut [Rank], others: &mut [Rank]) -> Result<bool, String> {
+    if !under_common_numbers(ranks, others) {
+        return Err("the parts of the model that the ranks of both runs hold do not make one; compare each with a run on one rank".to_owned());
+    }
+    Ok(hold_all(others) && !hold_all(ranks))
+}
+
+/// Makes the ranks of one step one rank, whose values are global, by what the `others` hold; these are brought under common names of calls. The
+/// modules of both bear the numbers of the whole model.
+///
+/// # Panics
+/// Without ranks.
+pub fn joined(mut ranks: Vec<Rank>, others: &mut [Rank]) -> Rank {
+    let held = ranks.iter().flat_map(modules).map(|(path, _)| path).collect::<BTreeSet<_>>().len();
     let split = others.iter().any(|rank| modules(rank).len() < held);
-    if ranks.iter().any(|rank| modules(rank).len() != held) || holds_less(&ranks, others) {
-        return Err(
-            "ranks of both runs hold parts of the model; compare each with a run on one rank".to_owned()
-        );
-    }
-    if split {
-        under_global_numbers(others, &ranks[0]);
-    }
-    under_common_names(&mut ranks);
-    under_others_names(others, &ranks[0], split);
-    without_reductions(&mut ranks, &others[0]);
-    let mut ops = merged(&ranks);
+    let mut ops = if hold_all(&ranks) {
+        under_common_names(&mut ranks);
+        under_others_names(others, &ranks[0], split);
+        without_reductions(&mut ranks, &others[0]);
+        merged(&ranks)
+    } else {
+        of_stages(&mut ranks, others)
+    };
     ops.retain(|op| !op.name.is_collective());
     without_splits(&mut ops, others, ranks.len());
     let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
@@ -70,14 +71,29 @@ pub fn joined(mut ranks: Vec<Rank>, others: &mut [Rank]) -> Result<Rank, String>
     }
     let mut first = ranks.into_iter().next().expect("a step has ranks");
     (first.ops, first.store) = (ops, Arc::new(store));
-    Ok(first)
+    first
+}
+
+/// Returns the ops of ranks that hold parts of the model, and brings the calls of the others under their names.
+fn of_stages(ranks: &mut [Rank], others: &mut [Rank]) -> Vec<Op> {
+    under_unique_names(ranks);
+    let ops = in_order_of_layers(ranks);
+    let own = std::mem::replace(&mut ranks[0].ops, ops);
+    under_others_names(others, &ranks[0], true);
+    let mut ops = std::mem::replace(&mut ranks[0].ops, own);
+    let known: HashSet<&str> = others.iter().flat_map(|rank| &rank.ops).map(|op| op.name.as_str()).collect();
+    // What is called for the parameters of a stage alone has another number of calls in other stages.
+    let outside = |op: &Op| op.parent.as_deref().is_none_or(|parent| parent.starts_with("Optimizer."));
+    ops.retain(|op| op.name.kind() != OpKind::Api || !outside(op) || known.contains(op.name.as_str()));
+    ops
 }
 
 /// Takes out calls that split a value into as many parts as there are ranks, which both runs make differently.
 fn without_splits(ops: &mut Vec<Op>, others: &mut [Rank], ranks: usize) {
     let parts = |op: &Op| op.slots.iter().filter(|slot| slot.side.is_result()).count();
     let count = others.len();
-    let theirs: HashMap<&str, usize> = others[0].ops.iter().map(|op| (op.name.as_str(), parts(op))).collect();
+    let all = others.iter().flat_map(|rank| &rank.ops);
+    let theirs: HashMap<&str, usize> = all.map(|op| (op.name.as_str(), parts(op))).collect();
     let differs = |op: &&Op| {
         let own = parts(op);
         let their = theirs.get(op.name.as_str()).copied().unwrap_or(own);

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use probe_dump::{Number, Op, OpKind, OpName, Phase, Rank, Scalar, Slot, Value, without_module_prefix};
 
+use super::numbering::modules;
+
 /// Least share of calls in modules of both runs, from which on modules tell which calls belong together.
 const SHARED: (usize, usize) = (9, 10);
 
@@ -200,6 +202,43 @@ fn apply(rank: &mut Rank, renamed: &HashMap<(&str, u32), Option<u32>>) {
             }
         }
     });
+}
+
+/// Gives the calls of functions of ranks that hold other parts of the model numbers that are unique in the whole: those at one place in one module
+/// have the same on all ranks that hold the module.
+pub(crate) fn under_unique_names(ranks: &mut [Rank]) {
+    let calls: Vec<BTreeMap<String, InModule>> = ranks.iter().map(calls).collect();
+    let held: Vec<BTreeSet<String>> = ranks.iter().map(|rank| modules(rank).into_keys().collect()).collect();
+    let stems: BTreeSet<&String> = calls.iter().flat_map(BTreeMap::keys).collect();
+    let mut renamed: Vec<HashMap<(&str, u32), Option<u32>>> = vec![HashMap::new(); ranks.len()];
+    let none = InModule::new();
+    for stem in stems {
+        let of: Vec<&InModule> = calls.iter().map(|calls| calls.get(stem).unwrap_or(&none)).collect();
+        let count = |rank: usize, module: &String| of[rank].get(module).map_or(0, Vec::len);
+        // A stage calls other functions outside of its modules than another does.
+        let is_other = |rank: usize, other: usize, module: &String| {
+            let counts = [count(rank, module), count(other, module)];
+            counts[0] != counts[1] && (counts[1] > 0 || module == OUTSIDE)
+        };
+        let mut numbers: HashMap<(&str, usize, usize), u32> = HashMap::new();
+        for rank in 0..ranks.len() {
+            let mut in_order: Vec<(&String, &Vec<u32>)> = of[rank].iter().collect();
+            in_order.sort_by_key(|(_, calls)| calls.first().copied());
+            for (module, calls) in in_order {
+                let common = (0..ranks.len()).all(|other| !is_other(rank, other, module));
+                let alike = |other: &usize| held[*other] == held[rank] && !is_other(rank, *other, module);
+                let own = if common { None } else { (0..ranks.len()).find(alike) };
+                for (place, call) in calls.iter().enumerate() {
+                    let next = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
+                    let key = (module.as_str(), place, own.unwrap_or(usize::MAX));
+                    renamed[rank].insert((stem, *call), Some(*numbers.entry(key).or_insert(next)));
+                }
+            }
+        }
+    }
+    for (rank, renamed) in ranks.iter_mut().zip(&renamed) {
+        apply(rank, renamed);
+    }
 }
 
 /// Returns path and call of a module: classes of parallel layers have other names, as that of the model itself has in FSDP.

@@ -13,6 +13,7 @@ use super::bias::partial_with_bias;
 use super::calls::{are_like, under_common_names, under_others_names};
 use super::cuts::is_zigzag;
 use super::declared::Declared;
+use super::held::{self, Spread};
 use super::infer::{self, Held, Inferred, NEAR, NEARER};
 use super::job::{Gathered, Job, measured};
 use super::layout::Among;
@@ -38,6 +39,8 @@ pub struct Folded {
     pub placements: BTreeSet<Box<str>>,
     /// Parts of the model that ranks hold in place of others.
     pub misplaced: Vec<Misplaced>,
+    /// The pieces of each value that the ranks hold, by the places of op and slot.
+    pub spread: HashMap<(usize, usize), Arc<Spread>>,
 }
 
 impl Gathered {
@@ -193,6 +196,8 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
         .map(|(job, found)| is_apart(job, found, &stores, other))
         .collect();
     let apart = gathered.places.iter().filter(|(_, job)| far[**job]).map(|(place, _)| *place).collect();
+    let held = held::of_jobs(&gathered.jobs, &inferred, &stores, &numbers);
+    let mut spread = HashMap::new();
     let mut remarks = Remarks::new();
     for (&(place, slot), &job) in &gathered.places {
         let is_call = ops[place].name.kind() == OpKind::Api;
@@ -201,14 +206,15 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
             continue;
         }
         ops[place].slots[slot].value = Value::Tensor(Arc::clone(&records[job]));
+        spread.insert((place, slot), Arc::clone(&held[job]));
         let said = orders.get(&job).cloned();
         if let Some(said) = said.or_else(|| remark(&gathered.jobs[job], &inferred[job], &numbers)) {
             remarks.insert((place, slot), said);
         }
     }
     arguments::whole(&mut ops, &others, &remarks);
-    let pieces = gathered.jobs.iter().flat_map(|job| &job.pieces);
-    let placements = pieces.filter_map(|(_, record)| record.placement.clone()).collect();
+    let recorded = gathered.jobs.iter().flat_map(|job| &job.pieces);
+    let placements = recorded.filter_map(|(_, record)| record.placement.clone()).collect();
     let mut first = ranks.into_iter().next().expect("a step has ranks");
     (first.ops, first.store) = (ops, Arc::new(store));
     if let Some(function) = unequal.first() {
@@ -216,7 +222,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
         let note = format!("the ranks call {function}{more} unequally often; these calls are not compared");
         first.notes.push(note);
     }
-    Ok(Folded { rank: first, remarks, apart, placements, misplaced })
+    Ok(Folded { rank: first, remarks, apart, placements, misplaced, spread })
 }
 
 /// Returns the global values: their tensors, and their records in the order of the jobs.
@@ -359,10 +365,10 @@ fn remark(job: &Job, found: &Inferred, numbers: &[u32]) -> Option<Remark> {
     }
     match found.layout.among {
         Among::Sum(_) if found.of_term => None,
-        Among::Sum(share) => {
+        among @ (Among::Sum(_) | Among::Max | Among::Min) => {
             let partition = found.layout.partition();
             let terms = ranks.iter().zip(&partition).filter(|(_, first)| **first == partition[0]);
-            Some(Remark::Partial(terms.map(|(rank, _)| *rank).collect(), share))
+            Some(Remark::Partial(terms.map(|(rank, _)| *rank).collect(), among))
         }
         Among::Replicas if !found.layout.is_whole() => {
             Some(Remark::Sharded(ranks.into_iter().zip(found.layout.cells.iter().cloned()).collect()))

@@ -8,6 +8,7 @@ use probe_measure as measure;
 
 use super::cuts::{MOST_CELLS, cuts, gathered_zigzag, tiles};
 use super::layout::{Among, Cell, Layout};
+use super::parts::part_distance;
 use super::{pieces, record};
 
 /// A combination must be nearer to the baseline than any other explanation by this factor. Between sound runs in bfloat16 the ratio is
@@ -122,6 +123,12 @@ impl<'a> Value<'a> {
         if whole_numbers {
             return whole(first, Among::Sum(1), Vec::new(), Some(0.0));
         }
+        if floats
+            && even
+            && let Some((among, distance)) = self.extreme(shape, &first, nearest)
+        {
+            return whole(first, among, Vec::new(), Some(distance));
+        }
         if floats && even {
             let count = u32::try_from(first.len()).unwrap_or(1);
             // Replicas that have drifted are near their mean too. A loss is one number, and near that of other ranks.
@@ -147,6 +154,24 @@ impl<'a> Value<'a> {
             .flat_map(|class| classes[class].clone())
             .collect();
         whole(vec![first[worst]], Among::Replicas, odd, Some(alone[worst]))
+    }
+
+    /// Returns the extreme of pieces that is the baseline's value but for rounding, which no piece is, and its distance.
+    fn extreme(&self, shape: &[usize], first: &[usize], nearest: f64) -> Option<(Among, f64)> {
+        self.data.as_ref()?;
+        let of = |among| (among, self.distance(&Layout::same(shape, first.len(), among), first));
+        let (among, distance) =
+            [Among::Max, Among::Min].map(of).into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        // Of terms that are zero wherever another is not, and positive, the sum is the maximum too.
+        let sum = || self.distance(&Layout::same(shape, first.len(), Among::Sum(1)), first);
+        (distance < self.exact() && distance < NEARER * nearest && distance < NEARER * sum())
+            .then_some((among, distance))
+    }
+
+    /// Returns the distance below which a value is the baseline's but for the rounding of its type.
+    fn exact(&self) -> f64 {
+        let bits = self.pieces[0].0.dtype.known().and_then(DType::mantissa_bits).unwrap_or(0);
+        NEAR.min(f64::max(EXACT, 2.0 * 0.5_f64.powi(i32::try_from(bits).unwrap_or(0))))
     }
 
     /// Explains terms of a sum that lie in the order in which ranks hold zigzag shards: gradients of what was gathered from these.
@@ -209,8 +234,7 @@ impl<'a> Value<'a> {
             return self.uneven(shape, locals, &splits);
         }
         // Parts that are much alike (attention that has learned nothing) are near each other's: the nearest counts.
-        let bits = self.pieces[0].0.dtype.known().and_then(DType::mantissa_bits).unwrap_or(0);
-        let exact = NEAR.min(f64::max(EXACT, 2.0 * 0.5_f64.powi(i32::try_from(bits).unwrap_or(0))));
+        let exact = self.exact();
         let mut best: Option<Inferred> = None;
         for cut in cuts(&locals[0], &splits) {
             // Statistics are those of any cut; of the rarer ones, there is no usual order of ranks.
@@ -300,12 +324,7 @@ impl<'a> Value<'a> {
         orders.extend(plain.into_iter().filter(|_| !only_content).map(|order| (order, false)));
         let mut found = Vec::new();
         for (order, by_content) in orders {
-            let amongs = if each > 1 {
-                vec![Among::Replicas, Among::Sum(1), Among::Sum(u32::try_from(each).unwrap_or(1))]
-            } else {
-                vec![Among::Replicas]
-            };
-            for among in amongs {
+            for among in self.combinations(each) {
                 let layout = Layout {
                     shape: shape.into(),
                     cells: order.iter().map(|&cell| cells[cell].clone()).collect(),
@@ -317,6 +336,20 @@ impl<'a> Value<'a> {
             }
         }
         found
+    }
+
+    /// Returns the ways in which `each` pieces of one cell may combine.
+    fn combinations(&self, each: usize) -> Vec<Among> {
+        let real = self.pieces[0].0.dtype.known().is_some_and(|dtype| !dtype.is_complex());
+        let floats = self.pieces[0].0.dtype.known().is_some_and(DType::is_float);
+        let mut ways = vec![Among::Replicas];
+        if each > 1 && real {
+            ways.extend([Among::Sum(1), Among::Sum(u32::try_from(each).unwrap_or(1))]);
+        }
+        if each > 1 && floats && self.data.is_some() {
+            ways.extend([Among::Max, Among::Min]);
+        }
+        ways
     }
 
     /// Returns the cell that each piece is nearest to, if one is clearly the nearest; with `scaled`, up to a factor.
@@ -408,41 +441,6 @@ pub(crate) fn measured(pieces: &[Held<'_>], baseline: Held<'_>, explanation: &In
         .and_then(|baseline| Some((picked.iter().map(load).collect::<Option<Vec<_>>>()?, baseline)));
     let all: Vec<usize> = (0..picked.len()).collect();
     Value { pieces: &picked, baseline: Some(baseline), data }.distance(&explanation.layout, &all)
-}
-
-/// Returns the relative error of the part of `candidate` that a cell is, of a cell of several ranges that of the first; both tensors are whole.
-pub fn part_error(baseline: TensorRef<'_>, candidate: TensorRef<'_>, cell: &Cell) -> f64 {
-    let Some((offset, sizes)) = first_part(candidate, cell) else { return f64::INFINITY };
-    let part =
-        TensorRef::strided(candidate.storage(), candidate.dtype(), &sizes, candidate.strides(), offset);
-    part.map_or(f64::INFINITY, |part| part_distance(baseline, cell, part, false))
-}
-
-/// Returns the relative error of a piece against the part of `whole` that a cell is; of a cell of several ranges, against the first. With `scaled`,
-/// what their cosine lacks of 1.
-fn part_distance(whole: TensorRef<'_>, cell: &Cell, piece: TensorRef<'_>, scaled: bool) -> f64 {
-    let Some((offset, sizes)) = first_part(whole, cell) else { return f64::INFINITY };
-    let b = TensorRef::strided(whole.storage(), whole.dtype(), &sizes, whole.strides(), offset);
-    let c = TensorRef::strided(piece.storage(), piece.dtype(), &sizes, piece.strides(), piece.offset());
-    let (Ok(b), Ok(c)) = (b, c) else { return f64::INFINITY };
-    if scaled {
-        return measure::compare(b, c)
-            .and_then(|metrics| metrics.cosine)
-            .map_or(f64::INFINITY, |cosine| 1.0 - cosine);
-    }
-    error(b, c)
-}
-
-/// Returns offset and sizes of the first range of a cell in each dimension, as far as the whole has it.
-fn first_part(whole: TensorRef<'_>, cell: &Cell) -> Option<(usize, Vec<usize>)> {
-    let mut offset = whole.offset();
-    let mut sizes = Vec::new();
-    for ((ranges, stride), &size) in cell.dimensions().iter().zip(whole.strides()).zip(whole.shape()) {
-        let range = ranges.first()?;
-        offset += range.start * stride;
-        sizes.push(range.end.min(size).checked_sub(range.start)?);
-    }
-    Some((offset, sizes))
 }
 
 /// Returns true if all pieces hold the same elements.

@@ -10,6 +10,10 @@ pub enum Among {
     /// Their sum, divided by this number, is: 1 for a sum, their number for a mean, the size of the data-parallel group for a sum over
     /// tensor-parallel ranks and a mean over the others.
     Sum(u32),
+    /// The largest of their elements is: the maximum of logits over a vocabulary that is split.
+    Max,
+    /// The smallest of their elements is.
+    Min,
 }
 
 /// The part of a global value that one rank holds: for each dimension, the global indices that the local ones stand for, as ranges in
@@ -80,7 +84,8 @@ impl Layout {
 
     /// Returns true if one piece is the value, as it is.
     pub(crate) fn is_one_piece(&self) -> bool {
-        self.cells.len() == 1 && self.is_whole() && matches!(self.among, Among::Replicas | Among::Sum(1))
+        let divided = matches!(self.among, Among::Sum(share) if share != 1);
+        self.cells.len() == 1 && self.is_whole() && !divided
     }
 
     /// Returns for each rank the first rank that holds the same part.

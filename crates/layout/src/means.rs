@@ -106,6 +106,8 @@ pub(crate) fn share_of_mean(
     let shares = means.iter().flat_map(|mean| [*mean, mean.saturating_mul(micro)]).filter(|share| *share > 1);
     let own = match found.layout.among {
         Among::Replicas => 1,
+        // Of extremes there are no means.
+        Among::Max | Among::Min => return,
         // The data-parallel mean may be in it already.
         Among::Sum(share) => share,
     };

@@ -37,6 +37,16 @@ pub(crate) fn merged(ranks: &[Rank]) -> Vec<Op> {
     ops
 }
 
+/// Adds the slots that an op has on another rank alone.
+pub(crate) fn add_slots(op: &mut Op, other: &Op) {
+    for slot in &other.slots {
+        if !op.slots.iter().any(|own| own.path == slot.path) {
+            op.slots.push(slot.clone());
+            op.slots.last_mut().into_iter().for_each(|slot| slot.identity = None);
+        }
+    }
+}
+
 /// Returns the ops of ranks that hold parts of a model, in the order of `other`, which has all of it. An op of several ranks has the slots of all:
 /// an optimizer's step has the parameters of every stage.
 pub(crate) fn in_order_of(ranks: &[Rank], other: &Rank) -> Vec<Op> {
@@ -49,13 +59,7 @@ pub(crate) fn in_order_of(ranks: &[Rank], other: &Rank) -> Vec<Op> {
         for op in &rank.ops {
             at = places.get(op.name.as_str()).copied().unwrap_or(at);
             if let Some(&place) = known.get(op.name.as_str()) {
-                let held = &mut ops[place].1.slots;
-                for slot in &op.slots {
-                    if !held.iter().any(|own| own.path == slot.path) {
-                        held.push(slot.clone());
-                        held.last_mut().into_iter().for_each(|slot| slot.identity = None);
-                    }
-                }
+                add_slots(&mut ops[place].1, op);
                 continue;
             }
             known.insert(op.name.as_str(), ops.len());

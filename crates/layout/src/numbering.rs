@@ -36,9 +36,9 @@ pub(crate) struct Numbering {
 pub(crate) type Modules = BTreeMap<String, Vec<(Box<str>, u128)>>;
 
 /// Modules of one rank, or of one of several chunks of the model that it holds.
-struct Unit {
-    rank: usize,
-    chunk: u32,
+pub(crate) struct Unit {
+    pub(crate) rank: usize,
+    pub(crate) chunk: u32,
     /// Path in the rank's model, and in the whole one as far as it is known.
     paths: Vec<(String, String)>,
     weights: Modules,
@@ -46,12 +46,12 @@ struct Unit {
 
 impl Unit {
     /// Returns the numbers of the modules in a list of the whole model.
-    fn numbers(&self, list: &str) -> BTreeSet<u32> {
+    pub(crate) fn numbers(&self, list: &str) -> BTreeSet<u32> {
         self.paths.iter().filter_map(|(_, path)| number_in(path, list)).map(|(number, _)| number).collect()
     }
 
     /// Moves the modules of a list from their own numbers to others.
-    fn renumber(&mut self, list: &str, offset: u32) {
+    pub(crate) fn renumber(&mut self, list: &str, offset: u32) {
         for (_, path) in &mut self.paths {
             if let Some((number, rest)) = number_in(path, list) {
                 *path = joined(list, &format!("{}{rest}", number + offset));
@@ -59,8 +59,14 @@ impl Unit {
         }
     }
 
+    /// Returns the paths of the modules that are in no list, or in another.
+    pub(crate) fn beside(&self, list: &str) -> BTreeSet<&str> {
+        let all = self.paths.iter().map(|(_, path)| path.as_str());
+        all.filter(|path| number_in(path, list).is_none()).collect()
+    }
+
     /// Returns the weights of one module of a list, by path inside it and name.
-    fn held(&self, list: &str, number: u32) -> Vec<(String, u128)> {
+    pub(crate) fn held(&self, list: &str, number: u32) -> Vec<(String, u128)> {
         let of = self.paths.iter().filter_map(|(own, path)| {
             let (found, rest) = number_in(path, list)?;
             (found == number).then_some((own, rest))
@@ -74,11 +80,12 @@ impl Unit {
 }
 
 /// A way to give each unit its place in a list.
-struct Order {
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
     /// Part of each unit.
-    parts: Vec<usize>,
+    pub(crate) parts: Vec<usize>,
     /// First number of each unit.
-    offsets: Vec<u32>,
+    pub(crate) offsets: Vec<u32>,
 }
 
 /// Renames the modules of ranks that hold parts of the model as `other`, which has all of it, names them.
@@ -123,6 +130,12 @@ pub(crate) fn under_global_numbers(ranks: &mut [Rank], other: &Rank) -> Numberin
         }
         numbering.misplaced.extend(misplaced(&units, &holders, &order, (&list, &everything), ranks));
     }
+    rename_modules(ranks, &units);
+    numbering
+}
+
+/// Gives the modules of ranks the paths that they have in the whole model.
+pub(crate) fn rename_modules(ranks: &mut [Rank], units: &[Unit]) {
     for (rank, ops) in ranks.iter_mut().enumerate() {
         let of = units.iter().filter(|unit| unit.rank == rank).flat_map(|unit| &unit.paths);
         let renamed: HashMap<&str, &str> =
@@ -131,7 +144,6 @@ pub(crate) fn under_global_numbers(ranks: &mut [Rank], other: &Rank) -> Numberin
             rename(ops, &renamed);
         }
     }
-    numbering
 }
 
 /// Returns the modules of a run that were called, with digests of their own parameters.
@@ -160,7 +172,7 @@ fn digest(record: &TensorRecord) -> Option<u128> {
 }
 
 /// Returns the chunks of the model that a rank holds: one, or several in a list without a name (interleaved pipeline stages).
-fn units(rank: usize, ops: &Rank, whole: &Modules) -> Vec<Unit> {
+pub(crate) fn units(rank: usize, ops: &Rank, whole: &Modules) -> Vec<Unit> {
     let weights = modules(ops);
     let chunk = |path: &str| path.split('.').next().and_then(|first| first.parse::<u32>().ok());
     let chunked = !weights.is_empty()
@@ -183,7 +195,7 @@ fn units(rank: usize, ops: &Rank, whole: &Modules) -> Vec<Unit> {
 }
 
 /// Returns the paths of the lists of a model: what stands in front of a number.
-fn lists(unit: &Unit) -> BTreeSet<String> {
+pub(crate) fn lists(unit: &Unit) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (_, path) in &unit.paths {
         let mut at = 0;
@@ -209,7 +221,7 @@ fn joined(list: &str, rest: &str) -> String {
 }
 
 /// Returns the order of parts that bear their numbers in the whole model.
-fn as_named(held: &[BTreeSet<u32>]) -> Order {
+pub(crate) fn as_named(held: &[BTreeSet<u32>]) -> Order {
     let starts: BTreeSet<u32> = held.iter().filter_map(|own| own.first().copied()).collect();
     let part = |own: &BTreeSet<u32>| starts.iter().position(|start| own.first() == Some(start)).unwrap_or(0);
     Order { parts: held.iter().map(part).collect(), offsets: vec![0; held.len()] }
@@ -259,7 +271,7 @@ fn best(
 }
 
 /// Returns the first number of each unit if the parts make the whole, and units of one part are of one size.
-fn offsets(parts: &[usize], counts: &[u32], total: u32) -> Option<Vec<u32>> {
+pub(crate) fn offsets(parts: &[usize], counts: &[u32], total: u32) -> Option<Vec<u32>> {
     let mut sizes: BTreeMap<usize, u32> = BTreeMap::new();
     for (&part, &count) in parts.iter().zip(counts) {
         if *sizes.entry(part).or_insert(count) != count {

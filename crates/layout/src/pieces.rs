@@ -82,13 +82,16 @@ impl Pieces {
             Among::Replicas => None,
             Among::Sum(_) if self.dtype.is_float() => Some(Sums::Floats(vec![0.0; out.len() / size])),
             Among::Sum(_) => Some(Sums::Integers(vec![0; out.len() / size])),
+            Among::Max => Some(Sums::Extremes(vec![f64::NEG_INFINITY; out.len() / size], f64::max)),
+            Among::Min => Some(Sums::Extremes(vec![f64::INFINITY; out.len() / size], f64::min)),
         };
         // Later pieces are written first, so that of replicas the first remains.
         for (piece, cell) in self.held.iter().rev() {
             let Some(local_row) = self.local_row(cell, row) else { continue };
             self.spans(piece, cell, (local_row, column), out, sums.as_mut());
         }
-        if let (Some(sums), Among::Sum(share)) = (sums, self.among) {
+        if let Some(sums) = sums {
+            let share = if let Among::Sum(share) = self.among { share } else { 1 };
             sums.write(self.dtype, share, out);
         }
     }
@@ -136,9 +139,11 @@ impl Pieces {
     }
 }
 
-/// Sums of elements.
+/// Sums of elements, or their extremes.
 enum Sums {
     Floats(Vec<f64>),
+    /// The larger or the smaller of two elements counts; a NaN does if there is one.
+    Extremes(Vec<f64>, fn(f64, f64) -> f64),
     /// Exact, as numbers of the elements' width add up.
     Integers(Vec<u64>),
 }
@@ -149,6 +154,12 @@ impl Sums {
         match self {
             Self::Floats(sums) => {
                 sums[at..].iter_mut().zip(numbers(dtype, bytes)).for_each(|(sum, value)| *sum += value);
+            }
+            Self::Extremes(found, pick) => {
+                for (found, value) in found[at..].iter_mut().zip(numbers(dtype, bytes)) {
+                    let nan = found.is_nan() || value.is_nan();
+                    *found = if nan { f64::NAN } else { pick(*found, value) };
+                }
             }
             Self::Integers(sums) => {
                 for (sum, element) in sums[at..].iter_mut().zip(bytes.chunks_exact(dtype.size())) {
@@ -163,7 +174,7 @@ impl Sums {
     /// Writes the sums, floats divided by `share`; of whole numbers there are no means.
     fn write(&self, dtype: DType, share: u32, out: &mut [u8]) {
         match self {
-            Self::Floats(sums) => {
+            Self::Floats(sums) | Self::Extremes(sums, _) => {
                 let bytes: Vec<u8> =
                     sums.iter().flat_map(|sum| (sum / f64::from(share)).to_le_bytes()).collect();
                 let mut rounded = Vec::new();

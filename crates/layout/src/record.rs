@@ -47,6 +47,12 @@ pub(crate) fn fold(layout: &Layout, pieces: &[&TensorRecord]) -> TensorRecord {
             folded.statistics = RecordedStatistics { mean, ..RecordedStatistics::default() }.into();
             folded.sketch = summed(pieces, share).filter(|_| firsts.len() == 1).map(Arc::new);
         }
+        // The largest of the largest is the largest; nothing is known of what lies between.
+        among @ (Among::Max | Among::Min) => {
+            let all = joined(pieces);
+            let (max, min) = if among == Among::Max { (all.max, None) } else { (None, all.min) };
+            folded.statistics = RecordedStatistics { max, min, ..RecordedStatistics::default() }.into();
+        }
     }
     folded
 }

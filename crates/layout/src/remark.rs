@@ -2,15 +2,15 @@
 
 use std::collections::HashMap;
 
-use super::layout::Cell;
+use super::layout::{Among, Cell};
 
 /// A statement about one value of the folded run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Remark {
     /// These ranks hold something else than the others.
     Odd(Vec<u32>),
-    /// Each of these ranks holds a term of a sum, which is divided by the number.
-    Partial(Vec<u32>, u32),
+    /// Each of these ranks holds a value that is still to be combined with the others'.
+    Partial(Vec<u32>, Among),
     /// These ranks hold one value, and should hold different shards.
     Alike(Vec<u32>),
     /// Ranks hold other shards than in all other values: rank, the shard it holds, the shard it should hold.

@@ -12,7 +12,7 @@ use probe_dump::{
 };
 use probe_measure as measure;
 
-use super::{Declared, Folded, Mesh, Remark, fold};
+use super::{Among, Declared, Folded, Holding, Mesh, Remark, fold};
 
 /// Tensors of binary32 by key.
 #[derive(Default)]
@@ -147,7 +147,7 @@ fn terms_of_a_sum_are_told_from_replicas_that_differ() {
     rest.1.iter_mut().zip(&first.1).for_each(|(rest, first)| *rest -= first);
     let (values, remark) = folded(&whole, vec![first.clone(), rest]);
     assert!(values.iter().zip(&whole.1).all(|(made, value)| (made - value).abs() < 1e-6));
-    assert_eq!(remark, Some(Remark::Partial(vec![0, 1], 1)));
+    assert_eq!(remark, Some(Remark::Partial(vec![0, 1], Among::Sum(1))));
     first.1.copy_from_slice(&whole.1);
     first.1[3] += 0.5;
     let (values, remark) = folded(&whole, vec![whole.clone(), first.clone(), whole.clone()]);
@@ -184,7 +184,7 @@ fn statistics_of_shards_are_those_of_the_whole() {
 }
 
 /// Returns a rank that called a module for each path, with a weight of its own, and a function in each.
-fn stage(number: u32, layers: &[(&str, u64)]) -> Rank {
+pub(crate) fn stage(number: u32, layers: &[(&str, u64)]) -> Rank {
     let weights: Vec<Matrix> = layers.iter().map(|(_, seed)| matrix(4, 4, *seed)).collect();
     let mut made = rank(number, &weights, true);
     let called = std::mem::take(&mut made.ops).into_iter().zip(layers).enumerate();
@@ -202,7 +202,7 @@ fn stage(number: u32, layers: &[(&str, u64)]) -> Rank {
     made
 }
 
-fn names(rank: &Rank) -> Vec<&str> {
+pub(crate) fn names(rank: &Rank) -> Vec<&str> {
     rank.ops.iter().map(|op| op.name.as_str()).collect()
 }
 
@@ -367,11 +367,83 @@ fn two_spread_runs_are_joined_by_their_sizes() {
         (0..).zip(0..count).map(|(number, place)| rank(number, &[part(place), same.clone()], true)).collect()
     };
     let mut others = spread(4);
-    let joined = super::joined(spread(2), &mut others).unwrap();
+    let joined = super::joined(spread(2), &mut others);
     let shape = |op: usize| joined.ops[op].slots[0].value.tensor().unwrap().shape.to_vec();
     assert_eq!((shape(0), shape(1)), (vec![8, 12], vec![4, 4]));
     let folded = all(others, &joined);
     assert!(matches!(folded.remarks[&(0, 0)], Remark::Sharded(_)) && folded.apart.is_empty());
     let hash = |rank: &Rank| rank.ops[0].slots[0].value.tensor().unwrap().checksum.clone();
     assert_eq!(hash(&folded.rank), hash(&joined));
+}
+
+#[test]
+fn maxima_of_parts_make_the_maximum_of_all() {
+    let (first, second) = (matrix(8, 8, 70), matrix(8, 8, 71));
+    let of = |pick: fn(f32, f32) -> f32| {
+        let values = first.1.iter().zip(&second.1).map(|(a, b)| pick(*a, *b)).collect();
+        (vec![8, 8], values)
+    };
+    for (whole, among) in [(of(f32::max), Among::Max), (of(f32::min), Among::Min)] {
+        let (values, remark) = folded(&whole, vec![first.clone(), second.clone()]);
+        assert_eq!((values, remark), (whole.1, Some(Remark::Partial(vec![0, 1], among))));
+    }
+    // A sum whose terms do not overlap, which are positive, stays a sum.
+    let mut terms = [first.clone(), first.clone()];
+    let whole: Matrix = (first.0.clone(), first.1.iter().map(|value| value.abs()).collect());
+    for (place, value) in whole.1.iter().enumerate() {
+        terms[place % 2].1[place] = *value;
+        terms[1 - place % 2].1[place] = 0.0;
+    }
+    let (values, remark) = folded(&whole, terms.into());
+    assert_eq!((values, remark), (whole.1, Some(Remark::Partial(vec![0, 1], Among::Sum(1)))));
+    // A replica whose elements are all smaller is one that differs.
+    let mut low = whole_of(&first);
+    low.1.iter_mut().for_each(|value| *value *= 0.5);
+    let (_, remark) = folded(&whole_of(&first), vec![whole_of(&first), low]);
+    assert_eq!(remark, Some(Remark::Odd(vec![1])));
+}
+
+/// Returns the magnitudes of a matrix.
+fn whole_of(matrix: &Matrix) -> Matrix {
+    (matrix.0.clone(), matrix.1.iter().map(|value| value.abs()).collect())
+}
+
+#[test]
+fn statistics_of_maxima_are_their_largest() {
+    let [first, second] = [72, 73].map(|seed| rank(0, &[matrix(8, 8, seed)], true));
+    let records = [&first, &second].map(|held| held.ops[0].slots[0].value.tensor().unwrap());
+    let layout = super::Layout::same(&[8, 8], 2, Among::Max);
+    let folded = super::record::fold(&layout, &[records[0], records[1]]);
+    let largest =
+        records.map(|record| record.statistics.max().unwrap().as_f64()).into_iter().fold(0.0, f64::max);
+    assert_eq!(folded.statistics.max().map(probe_dump::Number::as_f64), Some(largest));
+    assert_eq!((folded.statistics.min(), folded.statistics.norm()), (None, None));
+}
+
+#[test]
+fn what_each_rank_holds_is_told() {
+    let whole = matrix(8, 8, 74);
+    let pieces = |held: Vec<Matrix>| {
+        let ranks = (0..).zip(held).map(|(number, piece)| rank(number, &[piece], true)).collect();
+        let folded = all(ranks, &rank(0, std::slice::from_ref(&whole), true));
+        let spread = &folded.spread[&(0, 0)];
+        spread.pieces.iter().map(|piece| (piece.ranks.clone(), piece.holding)).collect::<Vec<_>>()
+    };
+    assert_eq!(pieces(vec![whole.clone(), whole.clone()]), [(vec![0, 1], Holding::Part)]);
+    let half = |rows: Range<usize>| cut(&whole, &[rows], 0..8);
+    let shards = vec![half(0..4), half(0..4), half(4..8), half(4..8)];
+    assert_eq!(pieces(shards), [(vec![0, 1], Holding::Part), (vec![2, 3], Holding::Part)]);
+    let other = matrix(8, 8, 75);
+    let mut rest = whole.clone();
+    rest.1.iter_mut().zip(&other.1).for_each(|(rest, other)| *rest -= other);
+    let terms = vec![other.clone(), rest.clone(), other.clone(), rest];
+    let term = Holding::Term(Among::Sum(1));
+    assert_eq!(pieces(terms), [(vec![0, 2], term), (vec![1, 3], term)]);
+    let mut odd = whole.clone();
+    odd.1[5] += 0.5;
+    let replicas = vec![whole.clone(), odd, whole.clone()];
+    assert_eq!(pieces(replicas), [(vec![0, 2], Holding::Part), (vec![1], Holding::Odd)]);
+    let strangers = vec![other, matrix(8, 8, 76)];
+    let open = Holding::Unexplained;
+    assert_eq!(pieces(strangers), [(vec![0], open), (vec![1], open)]);
 }

@@ -108,97 +108,166 @@ const OWN_SUM_ROUNDING: f64 = 1e-12;
 /// The bounds follow from three inequalities, with `d = candidate - baseline` and `n` elements:
 /// `| |c| - |b| | <= |d|`, `|sum(d)| <= sqrt(n) |d|`, and `|max(c) - max(b)| <= max|d| <= |d|`.
 pub fn compare_recorded(baseline: &TensorRecord, candidate: &TensorRecord) -> RecordedComparison {
-    let (b, c) = &on_one_footing(baseline, candidate);
-    let apart = kept_out(baseline).zip(kept_out(candidate));
+    let pair = RecordedPair::of(baseline, candidate);
+    let checksums_of = baseline.checksum.as_ref().zip(candidate.checksum.as_ref());
     let mut out = RecordedComparison {
+        checksum: checksums_of.and_then(|(x, y)| checksums(x, y, baseline.dtype == candidate.dtype)),
+        max: pair.max.into(),
+        min: pair.min.into(),
+        mean: pair.mean.into(),
+        norm: pair.norm.into(),
+        sketch: SketchEstimate::of(baseline, candidate).map(Box::new),
+        counts_differ: counts_differ(baseline, candidate),
+        sentinels_differ: pair.apart.filter(|(b, c)| b != c).map(Box::new),
+        rel_l2_at_least: pair.rel_l2_at_least().into(),
+        max_abs_err_at_least: pair.max_abs_err_at_least().into(),
+        moved: moved(baseline, candidate, [pair.max, pair.min]),
         baseline_non_finite: holds_non_finite(baseline),
         candidate_non_finite: holds_non_finite(candidate),
-        sketch: SketchEstimate::of(baseline, candidate).map(Box::new),
-        sentinels_differ: apart.filter(|(b, c)| b != c).map(Box::new),
         ..RecordedComparison::default()
     };
-    if let (Some(x), Some(y)) = (baseline.counts.as_deref(), candidate.counts.as_deref()) {
-        let classes = |counts: &Counts| (counts.nan, counts.positive_infinite, counts.negative_infinite);
-        out.counts_differ = (classes(x) != classes(y)).then(|| Box::new((*x, *y)));
-    }
-    if let (Some(x), Some(y)) = (&baseline.checksum, &candidate.checksum) {
-        out.checksum = checksums(x, y, baseline.dtype == candidate.dtype);
-    }
-    let count = baseline.len() as f64;
-    // A 0-d tensor records its value instead of the norm, sign included; the bound needs the magnitude.
-    let norm = b.norm.map(f64::abs).filter(|norm| norm.is_finite());
-    let magnitude = largest_magnitude(b);
-    let root = count.sqrt();
-    let scale_l2 = norm.or_else(|| magnitude.map(|m| m * root));
-    let (max, min) = (statistic(b.max, c.max, magnitude), statistic(b.min, c.min, magnitude));
-    let mean_scale = scale_l2.map(|scale| if root > 0.0 { scale / root } else { scale });
-    let mean = statistic(b.mean.map(Number::Float), c.mean.map(Number::Float), mean_scale);
-    let norm = statistic(b.norm.map(Number::Float), c.norm.map(Number::Float), scale_l2);
-    (out.max, out.min, out.mean, out.norm) = (max.into(), min.into(), mean.into(), norm.into());
-
-    let present = [max, min, mean, norm];
-    let extremes = [max, min].into_iter().flatten();
-    // A NaN or an infinity on one side is covered by its verdict; metrics concern the elements that are finite
-    // on both.
-    out.max_abs_err_at_least =
-        extremes.map(|s| s.difference.abs()).filter(|d| d.is_finite()).reduce(f64::max).into();
-    // An extreme of a large tensor moves the l2 error by |d| / |b| only; mean and norm bound it directly.
-    // Returns a sentinel that was excluded from the norm.
-    let sentinel = |record: &TensorRecord, extreme: Option<Number>| {
-        let (dtype, value) =
-            record.dtype.known().zip(extreme.filter(|_| apart.is_some()).map(Number::as_f64))?;
-        is_sentinel(dtype, value).then_some(value)
-    };
-    let from_extremes = [(max, b.max, c.max), (min, b.min, c.min)].into_iter().filter_map(|(s, x, y)| {
-        let difference = s?.difference.abs();
-        let scale = match (sentinel(baseline, x), sentinel(candidate, y)) {
-            // Each may be the least number of its type.
-            (Some(_), Some(_)) if baseline.dtype != candidate.dtype => return None,
-            (Some(value), _) => value.abs(),
-            (None, _) => scale_l2.unwrap_or(0.0),
-        };
-        difference.is_finite().then(|| ratio(difference, scale))
-    });
-    let counted = baseline.counts.is_some() && candidate.counts.is_some();
-    // Rounding in the sums themselves proves nothing.
-    let rounding = if counted { OWN_SUM_ROUNDING } else { SUM_ROUNDING * root };
-    let rounding = rounding.max(sum_error(baseline, candidate));
-    let from_sums = [mean, norm]
-        .into_iter()
-        .flatten()
-        .filter(|s| s.difference.is_finite())
-        .map(|s| (s.relative - rounding).max(0.0));
-    out.rel_l2_at_least = from_sums.chain(from_extremes).filter(|r| !r.is_nan()).reduce(f64::max).into();
-    out.moved = moved(baseline, candidate, [max, min]);
-    let exact = baseline.sum_error.or(candidate.sum_error).is_none();
-    let alike = |sum: Option<StatisticDifference>| sum.is_some_and(|sum| sum.relative <= reordering(count));
-    out.rearranged = out.moved
-        && exact
-        && is_same(max)
-        && is_same(min)
-        && alike(mean)
-        && alike(norm)
-        && baseline.counts.is_some()
-        && baseline.counts == candidate.counts;
-    let any = counted || present.iter().any(Option::is_some) || out.checksum.is_some();
-    let none_differs = present.iter().flatten().all(|s| s.relative.abs().to_bits() == 0)
-        && out.counts_differ.is_none()
+    out.rearranged = out.moved && pair.is_rearranged();
+    let any = pair.is_counted() || pair.has_statistics() || out.checksum.is_some();
+    let may_be_equal = any && out.checksum != Some(ChecksumMatch::Different) && out.counts_differ.is_none();
+    out.all_same = may_be_equal
+        && pair.shows_no_difference()
         && out.sentinels_differ.is_none()
         && !out.moved
         && out.sketch.as_ref().is_none_or(|sketch| sketch.distance <= 0.0);
-    out.all_same = any && none_differs && out.checksum != Some(ChecksumMatch::Different);
-    let own = sum_error(baseline, candidate);
-    let blurred = |sketch: &SketchEstimate| {
-        own > 0.0 && !sketch.is_resolved() && ![baseline, candidate].into_iter().all(has_exact_lanes)
-    };
-    out.same_integers = out.all_same
-        || any
-            && out.checksum != Some(ChecksumMatch::Different)
-            && out.counts_differ.is_none()
-            && [max, min].iter().flatten().all(|s| s.relative <= 0.0)
-            && [mean, norm].iter().flatten().all(|s| s.relative <= own.max(LAST_DIGITS))
-            && out.sketch.as_deref().is_none_or(|sketch| sketch.distance <= 0.0 || blurred(sketch));
+    out.same_integers = out.all_same || may_be_equal && pair.may_be_same_integers(out.sketch.as_deref());
     out
+}
+
+/// Returns the numbers of non-finite elements of both sides, if both were counted and they differ.
+fn counts_differ(baseline: &TensorRecord, candidate: &TensorRecord) -> Option<Box<(Counts, Counts)>> {
+    let (x, y) = (baseline.counts.as_deref()?, candidate.counts.as_deref()?);
+    let classes = |counts: &Counts| (counts.nan, counts.positive_infinite, counts.negative_infinite);
+    (classes(x) != classes(y)).then(|| Box::new((*x, *y)))
+}
+
+/// Two records, and the differences of their statistics on one footing.
+struct RecordedPair<'a> {
+    baseline: &'a TensorRecord,
+    candidate: &'a TensorRecord,
+    /// Largest and smallest value of each side, on one footing.
+    extremes: [(Option<Number>, Option<Number>); 2],
+    /// Number of sentinels that either side kept out of its sums, if both kept them out.
+    apart: Option<(u64, u64)>,
+    /// The baseline's norm, or the most that it can be.
+    scale_l2: Option<f64>,
+    max: Option<StatisticDifference>,
+    min: Option<StatisticDifference>,
+    mean: Option<StatisticDifference>,
+    norm: Option<StatisticDifference>,
+}
+
+impl<'a> RecordedPair<'a> {
+    fn of(baseline: &'a TensorRecord, candidate: &'a TensorRecord) -> Self {
+        let (b, c) = on_one_footing(baseline, candidate);
+        // A 0-d tensor records its value instead of the norm, sign included; the bound needs the magnitude.
+        let norm = b.norm.map(f64::abs).filter(|norm| norm.is_finite());
+        let magnitude = largest_magnitude(&b);
+        let root = (baseline.len() as f64).sqrt();
+        let scale_l2 = norm.or_else(|| magnitude.map(|m| m * root));
+        let mean_scale = scale_l2.map(|scale| if root > 0.0 { scale / root } else { scale });
+        Self {
+            baseline,
+            candidate,
+            extremes: [(b.max, c.max), (b.min, c.min)],
+            apart: kept_out(baseline).zip(kept_out(candidate)),
+            scale_l2,
+            max: statistic(b.max, c.max, magnitude),
+            min: statistic(b.min, c.min, magnitude),
+            mean: statistic(b.mean.map(Number::Float), c.mean.map(Number::Float), mean_scale),
+            norm: statistic(b.norm.map(Number::Float), c.norm.map(Number::Float), scale_l2),
+        }
+    }
+
+    const fn is_counted(&self) -> bool {
+        self.baseline.counts.is_some() && self.candidate.counts.is_some()
+    }
+
+    fn has_statistics(&self) -> bool {
+        [self.max, self.min, self.mean, self.norm].iter().any(Option::is_some)
+    }
+
+    fn shows_no_difference(&self) -> bool {
+        let present = [self.max, self.min, self.mean, self.norm];
+        present.iter().flatten().all(|s| s.relative.abs().to_bits() == 0)
+    }
+
+    /// Returns the lower bound of the largest absolute error. A NaN or an infinity on one side is covered by its verdict;
+    /// metrics concern the elements that are finite on both.
+    fn max_abs_err_at_least(&self) -> Option<f64> {
+        let extremes = [self.max, self.min].into_iter().flatten();
+        extremes.map(|s| s.difference.abs()).filter(|d| d.is_finite()).reduce(f64::max)
+    }
+
+    /// Returns the lower bound of the relative l2 error: mean and norm bound it directly.
+    fn rel_l2_at_least(&self) -> Option<f64> {
+        // Rounding in the sums themselves proves nothing.
+        let rounding = if self.is_counted() {
+            OWN_SUM_ROUNDING
+        } else {
+            SUM_ROUNDING * (self.baseline.len() as f64).sqrt()
+        };
+        let rounding = rounding.max(sum_error(self.baseline, self.candidate));
+        let from_sums = [self.mean, self.norm]
+            .into_iter()
+            .flatten()
+            .filter(|s| s.difference.is_finite())
+            .map(|s| (s.relative - rounding).max(0.0));
+        from_sums.chain(self.rel_l2_of_extremes()).filter(|r| !r.is_nan()).reduce(f64::max)
+    }
+
+    /// Returns the relative l2 errors that the extremes prove: one of a large tensor moves it by |d| / |b| only.
+    fn rel_l2_of_extremes(&self) -> impl Iterator<Item = f64> {
+        let found = [self.max, self.min].into_iter().zip(self.extremes);
+        found.filter_map(|(s, (x, y))| {
+            let difference = s?.difference.abs();
+            let scale = match (self.sentinel(self.baseline, x), self.sentinel(self.candidate, y)) {
+                // Each may be the least number of its type.
+                (Some(_), Some(_)) if self.baseline.dtype != self.candidate.dtype => return None,
+                (Some(value), _) => value.abs(),
+                (None, _) => self.scale_l2.unwrap_or(0.0),
+            };
+            difference.is_finite().then(|| ratio(difference, scale))
+        })
+    }
+
+    /// Returns an extreme that is a sentinel, which was excluded from the norm.
+    fn sentinel(&self, record: &TensorRecord, extreme: Option<Number>) -> Option<f64> {
+        let extreme = extreme.filter(|_| self.apart.is_some()).map(Number::as_f64);
+        let (dtype, value) = record.dtype.known().zip(extreme)?;
+        is_sentinel(dtype, value).then_some(value)
+    }
+
+    /// Returns true if the sums allow both sides to hold the same elements at other positions.
+    fn is_rearranged(&self) -> bool {
+        let exact = self.baseline.sum_error.or(self.candidate.sum_error).is_none();
+        let reordering = reordering(self.baseline.len() as f64);
+        let alike = |sum: Option<StatisticDifference>| sum.is_some_and(|sum| sum.relative <= reordering);
+        exact
+            && is_same(self.max)
+            && is_same(self.min)
+            && alike(self.mean)
+            && alike(self.norm)
+            && self.baseline.counts.is_some()
+            && self.baseline.counts == self.candidate.counts
+    }
+
+    /// Returns true if nothing shows that two tensors of integers differ, whose inexact sums may be off.
+    fn may_be_same_integers(&self, sketch: Option<&SketchEstimate>) -> bool {
+        let own = sum_error(self.baseline, self.candidate);
+        let blurred = |sketch: &SketchEstimate| {
+            own > 0.0
+                && !sketch.is_resolved()
+                && ![self.baseline, self.candidate].into_iter().all(has_exact_lanes)
+        };
+        [self.max, self.min].iter().flatten().all(|s| s.relative <= 0.0)
+            && [self.mean, self.norm].iter().flatten().all(|s| s.relative <= own.max(LAST_DIGITS))
+            && sketch.is_none_or(|sketch| sketch.distance <= 0.0 || blurred(sketch))
+    }
 }
 
 fn is_same(statistic: Option<StatisticDifference>) -> bool {

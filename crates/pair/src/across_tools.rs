@@ -11,12 +11,12 @@ use probe_dump::{Op, OpKind, OpName, Phase, Rank};
 const REFLECTED: [(&str, &str); 2] =
     [("Tensor.__radd__", "Tensor.__add__"), ("Tensor.__rmul__", "Tensor.__mul__")];
 
-/// Number of function names listed in the note on what was left out.
+/// Number of function names listed in the note on omissions.
 const LISTED: usize = 8;
 
 /// Removes from both sides what the other tool does not record, or records with a different meaning:
 ///
-/// * functions and modules that only one side names at all: each tool has its own list of what it intercepts;
+/// * functions and modules that only one side names at all: each tool intercepts a list of its own;
 /// * the backward pass of functions: the older tool shows the last node of the autograd graph there, probe the
 ///   gradients of the function's own inputs (docs/compare.md, "Dumps of two tools").
 ///

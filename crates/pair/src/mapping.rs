@@ -200,7 +200,7 @@ impl Mapping {
         &self.layouts
     }
 
-    /// Returns what the user mapped a function of MindSpore to.
+    /// Returns the user's partner of a function of MindSpore.
     pub(super) fn function(&self, stem: &str) -> Option<&Function> {
         self.functions.get(stem)
     }

@@ -20,11 +20,11 @@ pub struct PartMatch {
 /// All ranks of one side in one step, or of both.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Many {
-    /// Of the baseline.
+    /// Those of the baseline.
     Baseline(Vec<PartKey>),
-    /// Of the candidate.
+    /// Those of the candidate.
     Candidate(Vec<PartKey>),
-    /// Of both, which spread the model in different ways.
+    /// Those of both, which spread the model in different ways.
     Both(Vec<PartKey>, Vec<PartKey>),
 }
 

@@ -62,7 +62,7 @@ fn feed(from: &mut Substitution, group: usize) {
     }
 }
 
-/// Records that the paired op at `at` reads what a group made.
+/// Records that the paired op at `at` reads a result of a group.
 fn read(
     found: &mut [Substitution],
     made: &[HashMap<u64, usize>; 2],

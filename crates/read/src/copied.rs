@@ -8,7 +8,7 @@ use probe_dump::{Dump, PartKey, PartReader, Rank, TensorData, TensorStore};
 use probe_files::Copies;
 use probe_files::map::FileAccess;
 
-/// Opens what is called `path`, like [`open`]; errors and reports use that name.
+/// Opens a dump under the name `path`, like [`open`]; errors and reports use that name.
 ///
 /// # Errors
 /// As for [`open`].

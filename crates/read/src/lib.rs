@@ -19,3 +19,10 @@ pub use copied::open_called;
 pub use detect::open;
 pub use msprobe::{FORMAT as MSPROBE, INDEX_NAMES};
 pub use probe_dump::ReadError;
+
+use probe_dump::PartKey;
+
+/// Returns the error for a part that a dump does not have.
+fn no_such_part(key: &PartKey) -> ReadError {
+    ReadError::usage(&*key.label, "no such part in this dump")
+}

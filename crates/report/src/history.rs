@@ -188,6 +188,28 @@ pub fn svg(entries: &[Entry], trend: &Trend) -> String {
     out
 }
 
+/// Place of runs and means in a plot.
+struct Axes {
+    /// Upper edge of the plot.
+    top: f64,
+    /// Position of the last run.
+    last: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Axes {
+    fn x(&self, run: usize) -> f64 {
+        LEFT + (WIDTH - LEFT - EDGE) * run as f64 / self.last
+    }
+
+    fn y(&self, mean: f64) -> f64 {
+        let Self { top, low, high, .. } = *self;
+        let share = if high > low { (mean - low) / (high - low) } else { 0.5 };
+        top + HEIGHT - EDGE - (HEIGHT - 2.0 * EDGE) * share
+    }
+}
+
 fn plot(out: &mut String, entries: &[Entry], trend: &Trend, name: &str, top: f64) {
     let points: Vec<(usize, f64)> = entries
         .iter()
@@ -195,8 +217,6 @@ fn plot(out: &mut String, entries: &[Entry], trend: &Trend, name: &str, top: f64
         .filter_map(|(run, entry)| Some((run, entry.scalars.get(name)?.mean.0)))
         .filter(|(_, mean)| mean.is_finite())
         .collect();
-    let low = points.iter().map(|(_, mean)| *mean).fold(f64::INFINITY, f64::min);
-    let high = points.iter().map(|(_, mean)| *mean).fold(f64::NEG_INFINITY, f64::max);
     _ = writeln!(
         out,
         "<text x=\"{LEFT}\" y=\"{}\" font-weight=\"bold\">{}</text>",
@@ -206,13 +226,14 @@ fn plot(out: &mut String, entries: &[Entry], trend: &Trend, name: &str, top: f64
     if points.is_empty() {
         return;
     }
-    let last = entries.len().saturating_sub(1).max(1) as f64;
-    let x = |run: usize| LEFT + (WIDTH - LEFT - EDGE) * run as f64 / last;
-    let span = if high > low { high - low } else { 1.0 };
-    let y = |mean: f64| {
-        top + HEIGHT - EDGE - (HEIGHT - 2.0 * EDGE) * if high > low { (mean - low) / span } else { 0.5 }
+    let axes = Axes {
+        top,
+        last: entries.len().saturating_sub(1).max(1) as f64,
+        low: points.iter().map(|(_, mean)| *mean).fold(f64::INFINITY, f64::min),
+        high: points.iter().map(|(_, mean)| *mean).fold(f64::NEG_INFINITY, f64::max),
     };
-    for (value, place) in [(high, y(high)), (low, y(low))] {
+    for value in [axes.high, axes.low] {
+        let place = axes.y(value);
         _ = writeln!(
             out,
             "<line x1=\"{LEFT}\" x2=\"{}\" y1=\"{place:.1}\" y2=\"{place:.1}\" stroke=\"#dddddd\"/>\
@@ -224,33 +245,38 @@ fn plot(out: &mut String, entries: &[Entry], trend: &Trend, name: &str, top: f64
         );
     }
     let line: Vec<String> =
-        points.iter().map(|(run, mean)| format!("{:.1},{:.1}", x(*run), y(*mean))).collect();
+        points.iter().map(|(run, mean)| format!("{:.1},{:.1}", axes.x(*run), axes.y(*mean))).collect();
     _ = writeln!(out, "<polyline points=\"{}\" fill=\"none\" stroke=\"#3366aa\"/>", line.join(" "));
     for (run, mean) in &points {
-        let failed = entries[*run].state != "pass";
-        let title = format!("run {run} {} {}: {}", commit(&entries[*run]), entries[*run].state, Exact(*mean));
-        _ = writeln!(
-            out,
-            "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{}\" fill=\"{}\"><title>{}</title></circle>",
-            x(*run),
-            y(*mean),
-            if failed { 4 } else { 2 },
-            if failed { "#cc2222" } else { "#3366aa" },
-            escaped(&title)
-        );
+        dot(out, &axes, &entries[*run], (*run, *mean));
     }
     for jump in trend.jumps.iter().filter(|jump| jump.scalar == name) {
         _ = writeln!(
             out,
             "<line x1=\"{0:.1}\" x2=\"{0:.1}\" y1=\"{1:.1}\" y2=\"{2:.1}\" stroke=\"#cc2222\" stroke-dasharray=\"3 3\"/>\
              <text x=\"{0:.1}\" y=\"{3:.1}\" text-anchor=\"middle\" fill=\"#cc2222\">{4}</text>",
-            x(jump.run),
+            axes.x(jump.run),
             top + EDGE,
             top + HEIGHT - EDGE,
             top + HEIGHT - 8.0,
             escaped(&commit(&entries[jump.run]))
         );
     }
+}
+
+/// Plots the mean of one run.
+fn dot(out: &mut String, axes: &Axes, entry: &Entry, (run, mean): (usize, f64)) {
+    let failed = entry.state != "pass";
+    let title = format!("run {run} {} {}: {}", commit(entry), entry.state, Exact(mean));
+    _ = writeln!(
+        out,
+        "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"{}\" fill=\"{}\"><title>{}</title></circle>",
+        axes.x(run),
+        axes.y(mean),
+        if failed { 4 } else { 2 },
+        if failed { "#cc2222" } else { "#3366aa" },
+        escaped(&title)
+    );
 }
 
 /// Returns text escaped for XML.

@@ -45,7 +45,7 @@ pub(super) struct Replay {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "ReplayedResult"))]
 pub(super) struct Compared {
     pub(super) output: String,
-    /// The field's standard, and what it says of the candidate.
+    /// The field's standard, and its verdict on the candidate.
     pub(super) standard: String,
     pub(super) rows: Vec<Distances>,
 }

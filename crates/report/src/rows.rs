@@ -304,6 +304,7 @@ impl<'a> SlotRow<'a> {
     }
 
     /// Returns the content of a cell.
+    // One table of all columns; its length is theirs.
     pub fn cell(&self, column: SlotColumn) -> Cell<'a> {
         let expectation = || self.op.part.judged.expectations.at(self.op.order, self.index);
         match column {
@@ -355,6 +356,10 @@ impl<'a> SlotRow<'a> {
                 .and_then(|rule| self.op.part.judged.rules.get(rule.place()))
                 .map_or(Cell::Empty, |rule| Cell::word(rule)),
             SlotColumn::Reason => Cell::word(&self.judged.reason),
+            SlotColumn::Pieces => {
+                let pieces = self.op.part.pieces.get(&(self.op.order, self.index));
+                pieces.map_or(Cell::Empty, |pieces| Cell::word(pieces))
+            }
             SlotColumn::Decides => Cell::Flag(self.decides),
             SlotColumn::JudgedError => Cell::real(expectation().map(|expectation| expectation.error)),
             SlotColumn::Floor => Cell::real(expectation().map(|expectation| expectation.floor)),

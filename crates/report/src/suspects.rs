@@ -92,7 +92,7 @@ impl Suspects {
         }
         let uses = Uses::of(part);
         for finding in part.judged.findings.iter().take(MOST_OF_PART) {
-            // What cannot be replayed itself, a step of an optimizer, has no neighbours either.
+            // A step of an optimizer cannot be replayed, and has no neighbours either.
             let own = wanted(part, finding.order);
             let around = own.as_ref().map(|_| uses.around(part, finding.order)).unwrap_or_default();
             let around = around.into_iter().filter_map(|place| wanted(part, place));

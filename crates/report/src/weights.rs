@@ -195,7 +195,7 @@ struct Row {
     layout: String,
 }
 
-/// Returns the answer for people: the first line, what is wrong, and the mapping as a table.
+/// Returns the answer for people: the first line, the faults, and the mapping as a table.
 pub fn text(baseline: &Checkpoint, candidate: &Checkpoint, found: &Weights) -> String {
     let equal = found.placed.iter().filter(|placed| placed.verdict == Verdict::Equal).count();
     let mut out = String::new();

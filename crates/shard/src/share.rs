@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::plan::{Key, PlannedDump};
+use super::plan::{Key, Part, PlannedDump};
 use super::state::State;
 use super::{PART, Plan, PlanError, Shard};
 use probe_compare::{
@@ -40,7 +40,7 @@ pub(super) struct ShardFile {
 /// Bytes behind the digits.
 const BEHIND: &[u8] = b"\"}\n";
 
-/// Returns the place of the digits, and what they should be.
+/// Returns the place of the digits, and the right ones.
 fn sealed(bytes: &[u8]) -> Option<(usize, String)> {
     let place = bytes.strip_suffix(BEHIND)?.len().checked_sub(seal::DIGITS)?;
     Some((place, seal::digits(bytes, place)?))
@@ -131,26 +131,45 @@ pub(super) fn compare_shard_if(
     sound: &dyn Fn() -> Result<(), PlanError>,
 ) -> Result<ShardOutcome, PlanError> {
     let plan = Plan::read(path, copies)?;
-    let run = path.parent().unwrap_or(Path::new(""));
-    let folder = folder_of(run, &plan, shard);
+    let folder = folder_of(path.parent().unwrap_or(Path::new("")), &plan, shard);
     let matches = plan.matches(shard);
     let parts = matches.len();
     if let Some(Done { fold, .. }) = read_done(&folder, &plan, plan.hash(), shard, copies)? {
         if fold.run.incomplete.is_empty() {
-            return Ok(ShardOutcome {
-                folder,
-                parts,
-                was_done: true,
-                not_compared: 0,
-                first: first_of(&fold),
-            });
+            let first = first_of(&fold);
+            return Ok(ShardOutcome { folder, parts, was_done: true, not_compared: 0, first });
         }
         // Data that could not be read may be available by now. Rows and findings of two runs are never mixed.
         let path = folder.join(PART);
         fs::remove_file(copies.place(&path)).map_err(|source| PlanError::Io { path, source })?;
     }
+    let done = compare_parts(&plan, &matches, &folder, copies, progress, sound)?;
+    let file = ShardFile {
+        plan: plan.hash().into(),
+        shard: shard.index(),
+        of: shard.count(),
+        state: (&done.fold).into(),
+        suspects: done.suspects,
+        seal: "0".repeat(seal::DIGITS),
+    };
+    write_done(&folder, &file, copies)?;
+    let (first, not_compared) = (first_of(&done.fold), done.fold.run.incomplete.len());
+    Ok(ShardOutcome { folder, parts, was_done: false, not_compared, first })
+}
+
+/// Compares the parts of a shard and writes their rows to `folder`.
+fn compare_parts(
+    plan: &Plan,
+    matches: &[(PartMatch, &Part)],
+    folder: &Path,
+    copies: &Copies,
+    progress: &dyn Progress,
+    sound: &dyn Fn() -> Result<(), PlanError>,
+) -> Result<Done, PlanError> {
     // A file system that this machine does not see must not pass for damage of every part.
-    for PlannedDump { path, .. } in [&plan.baseline, &plan.candidate].into_iter().filter(|_| parts > 0) {
+    for PlannedDump { path, .. } in
+        [&plan.baseline, &plan.candidate].into_iter().filter(|_| !matches.is_empty())
+    {
         fs::metadata(copies.place(path)).map_err(|source| PlanError::Io { path: path.clone(), source })?;
     }
     let options = plan.options(copies)?;
@@ -159,7 +178,7 @@ pub(super) fn compare_shard_if(
     let (mut fold, total) = (Fold::default(), plan.parts());
     // The remarks about the noise were recorded when the plan was made.
     let noise = measured_noise(&baseline, &options, progress, &mut RunJudge::default())?;
-    let reference = options.request.reference.as_deref().filter(|_| parts > 0);
+    let reference = options.request.reference.as_deref().filter(|_| !matches.is_empty());
     let reference = reference.map(|path| Reference::open(path, &[], total, &options)).transpose()?;
     let keys: Vec<PartMatch> = matches.iter().map(|(part, _)| part.clone()).collect();
     let comparison = Parts {
@@ -170,7 +189,7 @@ pub(super) fn compare_shard_if(
         noise: &noise,
         reference: reference.as_ref(),
     };
-    let mut reports = ReportSet::create(&copies.place(&folder), &[Format::Parquet], Extent::Full)
+    let mut reports = ReportSet::create(&copies.place(folder), &[Format::Parquet], Extent::Full)
         .map_err(CompareError::from)?;
     let mut suspects = Suspects::default();
     let mut sink = |part: &PartReport<'_>| {
@@ -188,26 +207,22 @@ pub(super) fn compare_shard_if(
             reports.finish_rows().map_err(CompareError::from)?;
         }
     }
-    let first = first_of(&fold);
-    let file = ShardFile {
-        plan: plan.hash().into(),
-        shard: shard.index(),
-        of: shard.count(),
-        state: (&fold).into(),
-        suspects,
-        seal: "0".repeat(seal::DIGITS),
-    };
-    let unwritable =
-        |error: serde_json::Error| PlanError::Misuse { path: folder.join(PART), message: error.to_string() };
-    let mut bytes = serde_json::to_vec(&file).map_err(unwritable)?;
+    Ok(Done { fold, suspects })
+}
+
+/// Writes the result of a shard, with its seal.
+fn write_done(folder: &Path, file: &ShardFile, copies: &Copies) -> Result<(), PlanError> {
+    let path = folder.join(PART);
+    let mut bytes = serde_json::to_vec(file)
+        .map_err(|error| PlanError::Misuse { path: path.clone(), message: error.to_string() })?;
     bytes.push(b'\n');
     if let Some((place, digits)) = sealed(&bytes) {
         bytes.splice(place..place + seal::DIGITS, digits.into_bytes());
     }
-    let mut draft = Draft::create(&copies.place(&folder.join(PART))).map_err(CompareError::from)?;
+    let mut draft = Draft::create(&copies.place(&path)).map_err(CompareError::from)?;
     draft.file().write_all(&bytes).map_err(|error| CompareError::from(draft.refused(error)))?;
     draft.place().map_err(CompareError::from)?;
-    Ok(ShardOutcome { folder, parts, was_done: false, not_compared: fold.run.incomplete.len(), first })
+    Ok(())
 }
 
 fn first_of(fold: &Fold) -> Option<String> {

@@ -2,7 +2,7 @@
 //! store.
 //!
 //! ```text
-//! address   parses what was typed: a path, file://, or scheme, bucket and key
+//! address   parses an argument: a path, file://, or scheme, bucket and key
 //! bucket    interface of a store; the implementation is passed in, so that this crate has no network code
 //! choose    selects the objects of a listing that steps and ranks need
 //! fetch     copies objects into files, several at a time, each checked against the listing

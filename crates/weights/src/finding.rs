@@ -63,7 +63,7 @@ pub(crate) enum Used {
     Less,
 }
 
-/// Returns what the candidate uses of every tensor of the baseline.
+/// Returns the part of every tensor of the baseline that the candidate uses.
 pub(crate) fn used(side: &Hashed<'_>, placed: &[Placed]) -> Vec<Used> {
     let mut used: Vec<[Vec<bool>; 2]> = vec![[Vec::new(), Vec::new()]; side.lines.len()];
     for plan in placed.iter().flat_map(|placed| placed.plan.iter().chain(&placed.instead)) {
@@ -185,7 +185,7 @@ fn tied<'a>(index: &Index<'a>, tensor: u32) -> Option<&'a str> {
     places.iter().find(equal).map(|place| &*index.of.name(place.tensor).text)
 }
 
-/// Finds pairs of tensors in each other's place, and says them by what their names differ in.
+/// Finds pairs of tensors in each other's place, and names them by the parts in which their names differ.
 fn swapped(own: &Hashed<'_>, placed: &[Placed]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
     let mut said: Vec<String> = Vec::new();
@@ -215,7 +215,7 @@ fn swapped(own: &Hashed<'_>, placed: &[Placed]) -> Vec<Finding> {
     findings
 }
 
-/// Names what is swapped: `layers.3.experts 4 and 5 swapped`.
+/// Names a swap: `layers.3.experts 4 and 5 swapped`.
 fn pair([a, b]: [&Name; 2]) -> String {
     // A weight and its bias are said together.
     let stems = [a, b].map(|name| name.text.rsplit_once('.').unwrap_or((&name.text, "")));

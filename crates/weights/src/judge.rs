@@ -151,7 +151,7 @@ impl<'a> Judge<'a> {
         self.older.iter().position(holds).map(Verdict::Stale)
     }
 
-    /// Returns true if only lines at the end are not found, behind the last line of what the others are.
+    /// Returns true if only lines at the end are not found, behind the last line that is.
     fn is_padded(&self, sought: Sought<'_>, plan: &Plan) -> bool {
         let held = plan.places.iter().take_while(|place| place.is_some()).count();
         let Some(last) = held.checked_sub(1).and_then(|at| plan.places[at]) else { return false };
@@ -162,7 +162,7 @@ impl<'a> Judge<'a> {
             && plan.runs().len() == 1
     }
 
-    /// Measures a tensor against what it should be.
+    /// Measures a tensor against its expected value.
     fn changed(&mut self, sought: Sought<'_>, plan: Option<Plan>) -> Placed {
         let Some(plan) = plan else {
             return Placed { layout: None, verdict: Verdict::Extra, plan: None, instead: None };
@@ -179,7 +179,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Pairs what is left on both sides: of the same shape and numbers, and the only one.
+    /// Pairs the remaining tensors of both sides that alone have the same shape and numbers.
     fn eliminate(&mut self, placed: &mut [Placed]) {
         let used = crate::finding::used(self.index.of, placed);
         let free: Vec<u32> =
@@ -207,7 +207,7 @@ impl<'a> Judge<'a> {
     }
 }
 
-/// Says of what a layout is made, in short.
+/// Names the sources of a layout, in short.
 fn in_words((sources, _): &Kind<'_>) -> String {
     let last = |name: &str| {
         name.rsplit('.').find(|part| !matches!(*part, "weight" | "bias" | "{}")).unwrap_or(name).to_owned()

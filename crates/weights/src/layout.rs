@@ -247,7 +247,7 @@ impl Layout {
             && self.padding == 0
     }
 
-    /// Returns what is done to the sources, without their names: `joined rows`, `32 of 64 rows`. Empty for one that is only renamed.
+    /// Returns the operation on the sources, without their names: `joined rows`, `32 of 64 rows`. Empty for one that is only renamed.
     pub fn text(&self) -> String {
         let mut words: Vec<String> = Vec::new();
         match (&self.arrangement, self.sources.as_slice()) {

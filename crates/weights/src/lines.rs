@@ -136,7 +136,7 @@ pub(crate) fn common(a: DType, b: DType) -> &'static [DType] {
 }
 
 impl Lines {
-    /// Hashes a tensor, also rounded to what it has in [`common`] with `others`.
+    /// Hashes a tensor, also rounded to the precision it has in [`common`] with `others`.
     ///
     /// # Errors
     /// [`ReadError`] when a piece cannot be read.

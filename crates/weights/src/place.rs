@@ -1,4 +1,4 @@
-//! Finds the places of all tensors of the candidate, and what each should be.
+//! Finds the places of all tensors of the candidate, and their expected layouts.
 
 use rayon::prelude::*;
 
@@ -64,7 +64,7 @@ fn merged(equal: Option<Plan>, alike: Option<Plan>) -> Option<Plan> {
     Some(equal)
 }
 
-/// Returns what every tensor should be: what has its name, what its neighbours say, or what its weight says of a bias.
+/// Returns the expected layout of every tensor: by its name, by its neighbours, or for a bias by its weight.
 pub(crate) fn expected(index: &Index<'_>, own: &Hashed<'_>, found: &[Found]) -> Vec<Option<Expected>> {
     let known: Vec<Option<Known>> =
         found.iter().map(|found| found.plan.as_ref().filter(|plan| plan.is_whole()).map(Known::of)).collect();
@@ -152,7 +152,7 @@ fn names_mean_the_same(index: &Index<'_>, own: &Hashed<'_>) -> bool {
 /// Share of tensors from which the numbers in names count as the same on both sides.
 const KEPT: f64 = 0.7;
 
-/// Returns true if tensors mostly have the numbers of what they are made of.
+/// Returns true if tensors mostly have the numbers of their sources.
 fn numbers_are_kept(index: &Index<'_>, own: &Hashed<'_>, found: &[Found]) -> bool {
     let (mut kept, mut all) = (0_u32, 0_u32);
     for (tensor, found) in (0..).zip(found) {
@@ -168,7 +168,7 @@ fn numbers_are_kept(index: &Index<'_>, own: &Hashed<'_>, found: &[Found]) -> boo
     all > 0 && f64::from(kept) >= KEPT * f64::from(all)
 }
 
-/// Returns the plan with the tensor's own numbers in the names of what it is made of, if that is another one.
+/// Returns the plan with the tensor's own numbers in the names of its sources, if that is another one.
 fn numbered(index: &Index<'_>, sought: Sought<'_>, plan: &Plan) -> Option<Plan> {
     let place = |place: &Place| {
         let name = index.of.name(place.tensor);

@@ -13,7 +13,7 @@ use crate::plan::Plan;
 /// Most lines that are measured of one tensor. They are taken evenly from those that differ.
 const MEASURED: usize = 512;
 
-/// The difference between a tensor and what it should be.
+/// The difference between a tensor and its expected value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Difference {
     /// Lines that differ, and of how many.

@@ -9,14 +9,36 @@ from probe.private.compiling import backend_of
 
 #: Switches that are set around a forward call and mean nothing elsewhere.
 OF_A_STEP = ("autocast", "grad_enabled", "inference_mode")
+#: Functions that read a switch, by its key.
+_Reads = dict[str, Callable[[], Any]]
 
 
 def collect(model: Any) -> dict[str, Any]:
     """Returns the current switches, at a forward call of `model`."""
     import torch
 
-    cuda, cudnn, matmul = torch.backends.cuda, torch.backends.cudnn, torch.backends.cuda.matmul
-    reads: dict[str, Callable[[], Any]] = {
+    npu = getattr(torch, "npu", None)
+    reads = _of_torch(torch, model) | (_of_cuda(torch) if npu is None else _of_npu(npu))
+    found: dict[str, Any] = {}
+    for name, read in reads.items():
+        # A switch unknown to this version of torch is left out.
+        try:
+            value = read()
+        except Exception:
+            continue
+        if value is not None:
+            _put(found, name, value)
+    try:
+        found["autocast"] = autocast(model)
+    except Exception:
+        # The device's library has different functions for this.
+        pass
+    return found
+
+
+def _of_torch(torch: Any, model: Any) -> _Reads:
+    cuda, matmul = torch.backends.cuda, torch.backends.cuda.matmul
+    return {
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled,
         "deterministic_warn_only": torch.is_deterministic_algorithms_warn_only_enabled,
         "fill_uninitialized_memory": lambda: torch.utils.deterministic.fill_uninitialized_memory,
@@ -37,8 +59,12 @@ def collect(model: Any) -> dict[str, Any]:
         "inference_mode": torch.is_inference_mode_enabled,
         "anomaly_detection": torch.is_anomaly_enabled,
     }
-    # The CUDA switches exist on every build; on a CPU they only tell what was set with a GPU in mind.
-    reads |= {
+
+
+def _of_cuda(torch: Any) -> _Reads:
+    """The switches of CUDA exist on every build; on a CPU they only tell what was set with a GPU in mind."""
+    cudnn, matmul = torch.backends.cudnn, torch.backends.cuda.matmul
+    return {
         "cudnn.enabled": lambda: cudnn.enabled,
         "cudnn.benchmark": lambda: cudnn.benchmark,
         "cudnn.deterministic": lambda: cudnn.deterministic,
@@ -55,31 +81,15 @@ def collect(model: Any) -> dict[str, Any]:
             matmul.allow_bf16_reduced_precision_reduction
         ),
     }
-    if getattr(torch, "npu", None) is not None:
-        for name in [name for name in reads if name.startswith(("cudnn.", "cuda."))]:
-            del reads[name]
-        npu = torch.npu
-        reads |= {
-            "npu.matmul.allow_hf32": lambda: npu.matmul.allow_hf32,
-            "npu.conv.allow_hf32": lambda: npu.conv.allow_hf32,
-            "npu.jit_compile": lambda: not npu.is_jit_compile_false(),
-            "npu.internal_format": lambda: npu.config.allow_internal_format,
-        }
-    found: dict[str, Any] = {}
-    for name, read in reads.items():
-        # A switch unknown to this version of torch is left out.
-        try:
-            value = read()
-        except Exception:
-            continue
-        if value is not None:
-            _put(found, name, value)
-    try:
-        found["autocast"] = autocast(model)
-    except Exception:
-        # The device's library has different functions for this.
-        pass
-    return found
+
+
+def _of_npu(npu: Any) -> _Reads:
+    return {
+        "npu.matmul.allow_hf32": lambda: npu.matmul.allow_hf32,
+        "npu.conv.allow_hf32": lambda: npu.conv.allow_hf32,
+        "npu.jit_compile": lambda: not npu.is_jit_compile_false(),
+        "npu.internal_format": lambda: npu.config.allow_internal_format,
+    }
 
 
 def autocast(model: Any = None) -> dict[str, Any]:

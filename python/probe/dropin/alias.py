@@ -33,7 +33,7 @@ _MODULES: dict[str, dict[str, str]] = {
     },
 }
 
-#: What cannot be had, and what to do instead.
+#: Features of the older tool that are missing here, and their replacements.
 _ADVICE = {
     "msprobe.pytorch.TrainerMon": "there is no monitor here; record with PrecisionDebugger, or import scalars with 'probe baseline'",
     "msprobe.pytorch.save": "use PrecisionDebugger.save",

@@ -69,7 +69,7 @@ _COMMON = ("task", "dump_path", "rank", "step", "level", "extra_info", "async_du
            "custom_op_namespaces", "load", "quiet", "step_on")
 _BLOCK = ("scope", "list", "data_mode", "summary_mode", "tensor_list", "slice", "request_id", "bench_path", "diff_nums",
           "white_list", "black_list", "error_data_path", *_MINDSPORE)
-#: What is looked for by a task that keeps only some steps.
+#: Events for which a task that keeps only some steps watches.
 _KEEPS = {"nan_check": "non-finite", "overflow_check": "non-finite", "exception_dump": "exception"}
 #: Keys that only choose how the older tool perturbs.
 _CHOICES = ("fuzz_device", "fuzz_level", "fuzz_stage", "handler_type", "if_preheat", "max_sample", "pert_mode", "preheat_step")

@@ -8,7 +8,7 @@ from typing import Any
 
 from probe.settings import SettingsError, Slice
 
-#: What engines append to the name that the user gave: vLLM since 0.14.
+#: Suffix that engines append to the name that the user gave: vLLM since 0.14.
 _SUFFIX = re.compile(r"-[0-9a-f]{8}")
 
 

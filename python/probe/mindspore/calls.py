@@ -11,6 +11,7 @@ from typing import Any
 
 from mindspore import nn
 from mindspore.experimental.optim.optimizer import Optimizer as ExperimentalOptimizer
+from probe import listening
 from probe.messages import say_once
 from probe.mindspore import graph
 
@@ -20,22 +21,12 @@ Around = Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], An
 OPTIMIZERS = (nn.Optimizer, ExperimentalOptimizer)
 
 
-class Handle:
-    """Registered listeners; `remove` unregisters them. Calling it twice is harmless."""
+class Handle(listening.Handle):
+    """Registered listeners."""
 
     def __init__(self, began: Callable[[Any], None] | None, stepped: Callable[[Any], None] | None, around: Around | None) -> None:
         self.began, self.stepped, self.around = began, stepped, around
-
-    def remove(self) -> bool:
-        """Unregisters the listeners. Returns true if they were registered; of several threads calling at once, one gets
-        true."""
-        try:
-            _waiting.remove(self)
-        except ValueError:
-            return False
-        if not _waiting:
-            _restore()
-        return True
+        super().__init__(_waiting, _restore)
 
 
 _waiting: list[Handle] = []
@@ -49,7 +40,6 @@ def listen(
     """Calls `began(cell)` before every call of a cell that is not an optimizer, `stepped(optimizer)` after every step, and
     `around` in place of every call of either. Graph mode is passed by. A listener must not raise."""
     handle = Handle(began, stepped, around)
-    _waiting.append(handle)
     if nn.Cell.__call__ is _original:
         nn.Cell.__call__ = _entry
     return handle

@@ -111,7 +111,7 @@ class Cells:
 
     def _around(self, original: Callable[..., Any], cell: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(cell, calls.OPTIMIZERS):
-            # What an optimizer does is not recorded: it is compiled.
+            # An optimizer is compiled, so its ops are not recorded.
             with self._functions.aside():
                 return original(cell, *args, **kwargs)
         local = self._local

@@ -72,7 +72,7 @@ class Functions:
         self._record = record
         self._gradients = gradients
         self._local = threading.local()
-        #: What is replaced: owner, name, replacement, and what was there.
+        #: Replaced functions: owner, name, replacement, and the original.
         self._replaced: list[tuple[Any, str, Any, Any]] = []
         self._primitives: set[type] = set()
         #: Functions found not to return tensors.
@@ -244,7 +244,7 @@ def _is_method(name: str, kind: type, value: Any) -> bool:
     if name in _NOT_METHODS or name.startswith(("is_", "set_", "get_")) or (name.startswith("_") and name not in _OPERATORS):
         return False
     held = next((each.__dict__[name] for each in kind.__mro__ if name in each.__dict__), None)
-    # Of operators that a tensor lacks there are those of every object, and those are no computation.
+    # A tensor without an operator of its own has that of every object, which computes nothing.
     return callable(value) and not isinstance(value, type) and not isinstance(held, (staticmethod, classmethod, property)) and held is not object.__dict__.get(name)
 
 

@@ -1,4 +1,4 @@
-"""What the counting of iterations asks of MindSpore."""
+"""Events of MindSpore that count iterations."""
 
 from __future__ import annotations
 

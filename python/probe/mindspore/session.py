@@ -90,10 +90,7 @@ class Session(StepSession):
             self._build()
         assert self._core is not None, "it was built"
         if not self._in_step:
-            self._core.begin_step(self.step_number)
-            self._selection.begin_step()
-            self._in_step = True
-            self._begun.append(self.step_number)
+            self._begin_step(self._core)
         self._report()
         if not self._over and self._cells is not None and self._functions is not None and self.settings.level != "save":
             self._cells.attach()
@@ -118,10 +115,7 @@ class Session(StepSession):
         if self._in_step and self._core is not None and self._gradients is not None:
             self._in_step = False
             self._gradients.flush(cut is not None)
-            if cut is None:
-                self._core.finish_step()
-            else:
-                self._core.cut_step(*cut)
+            self._end_step(self._core, cut)
             self._report()
 
     def _build(self) -> None:

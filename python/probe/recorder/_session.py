@@ -36,7 +36,7 @@ from probe.recorder.updates import Updates
 from probe.session import StepSession, quietly
 from probe.settings import Settings, Slice
 
-#: What a script gives as its model.
+#: Models that a script may pass.
 Models = torch.nn.Module | Iterable[torch.nn.Module] | None
 
 
@@ -142,16 +142,13 @@ class Session(StepSession):
             self._core = create(self.settings, self._rank, self._world, self._selection, self._slices, self._device)
             self._build(self._core)
         if not self._in_step:
-            self._core.begin_step(self.step_number)
+            self._begin_step(self._core)
             self._device.begin_step()
             self._ending.step_begins()
-            self._selection.begin_step()
             if self._integrity is not None:
                 self._integrity.begin_step()
             if self._injection is not None:
                 self._injection.begin_step(self.step_number)
-            self._in_step = True
-            self._begun.append(self.step_number)
             self._outermost = self._modules.outermost if self._modules is not None else 0
         self._report()
         if self._over or self._modules is None or self._interception is None or self.settings.level == "save":
@@ -186,10 +183,7 @@ class Session(StepSession):
                 self._modules.finish_step()
             if self._gradients is not None:
                 self._gradients.flush(cut is not None)
-            if cut is None:
-                self._core.finish_step()
-            else:
-                self._core.cut_step(*cut)
+            self._end_step(self._core, cut)
             if self._keeping is not None and not self._keeping.keeps(self._core, self.step_number, cut):
                 self._core.forget_steps(self.step_number)
             self._report()

@@ -104,7 +104,7 @@ class Integrity:
         """Waits for the results of checks on devices."""
         with self._lock, Undisturbed():
             for found in self._mirrors.settle():
-                # What reads the same memory later sees the same.
+                # Later readers of the same memory see the same.
                 self._found.setdefault((found.memory, found.kind), found)
 
     def forget(self) -> None:
@@ -222,7 +222,7 @@ class Integrity:
         unread, node = self._unread(op, args, kwargs), autograd.current_node()
         written = {id(tensor) for tensor in self._written(op, args, kwargs)}
         for path, tensor in given.items():
-            # What is copied to another device is read later, by that device. Memory of other owners, such as NumPy, may change.
+            # Another device reads the source of a copy later. Memory of other owners, such as NumPy, may change.
             if id(tensor) not in unread and not crossing and not _is_of_another(tensor):
                 self._mirrors.check(tensor, name, path)
                 if node is not None:

@@ -129,7 +129,7 @@ class ApiMode(TorchFunctionMode):
             return func(*args, **kwargs)
         injected = self._injection is not None and self._injection.wants(call.name, call.scope)
         if injected and self._injection is not None:
-            # What it reads is recorded as it is then.
+            # Its inputs are recorded as they are then.
             self._core.withdraw(call)
             args, kwargs = self._injection.inputs(call.name, args, kwargs, _paths_written(name[0], args, kwargs))
             call = self._before(name[0], name[1], args, kwargs)

@@ -293,7 +293,7 @@ class Modules:
                     moved, named = self._injection.inputs(entered.call.name, args, kwargs, frozenset())
                     kwargs.update(named)
                     args = moved
-                    # What it reads is recorded as it is now.
+                    # Its inputs are recorded as they are now.
                     self._core.leave_module()
                     self._core.withdraw(entered.call)
                     entered.call = self._core.enter_module(stem, recorded, args, kwargs, parameters)

@@ -37,7 +37,7 @@ const _: () = assert!(COUNTERS == 33, "as in device_cuda.cu");
 pub(super) const NUMBERS: usize = 72;
 const ROW: usize = NUMBERS + 4 * LANES;
 
-/// Bytes of what a block has found.
+/// Bytes of a block's result.
 pub(super) const PARTIAL: usize = NUMBERS + 8 * LANES;
 
 /// Work on a tensor.
@@ -58,7 +58,7 @@ impl Work {
     }
 }
 
-/// One tensor: where it lies, and what is wanted of it.
+/// One tensor: its place, and the wanted measurements.
 #[derive(Debug, Clone)]
 pub(crate) struct Spec {
     address: usize,

@@ -187,7 +187,7 @@ impl OnDevice {
         })
     }
 
-    /// Waits until the device has done all that it was given.
+    /// Waits until the device has done all its work.
     pub(super) fn synchronize(&self) -> Result<(), Failed> {
         // SAFETY: takes no argument.
         self.within(|driver| driver.checked("cuCtxSynchronize", unsafe { (driver.synchronize)() }))

@@ -1,8 +1,8 @@
 //! Tensors of CUDA devices, measured by one launch for all of a call, which Rust makes without asking Python.
 //!
 //! ```text
-//! kernel    measures tensors and fetches what was found; the class that Python sees
-//!   batch     what one launch is given
+//! kernel    measures tensors and fetches the results; the class that Python sees
+//!   batch     the input of one launch
 //!   stream    memory that the launches of one stream use, one after the other
 //!   driver    the functions of the driver
 //! ```

@@ -9,7 +9,7 @@ use super::{DataName, How, Meter, short};
 use crate::flatten::{TensorSink, class_name};
 use crate::interrupt;
 use crate::tape::Tape;
-use crate::tensor::TensorKind;
+use crate::tensor::{Facts, TensorKind};
 use crate::token::{Pending, Request};
 
 /// Most nested wrappers that are followed.
@@ -33,74 +33,99 @@ pub(crate) struct Collector<'a, 'py> {
     pub(crate) with_data: bool,
 }
 
+/// Place of a tensor among the values of an op.
+#[derive(Debug, Clone, Copy)]
+struct Place<'a> {
+    path: &'a str,
+    side: SlotSide,
+    /// Number of wrappers around it.
+    depth: usize,
+}
+
+impl Place<'_> {
+    fn slot(self, value: SlotValue) -> SlotRecord {
+        SlotRecord { path: self.path.to_owned(), side: self.side, value }
+    }
+}
+
 impl<'py> Collector<'_, 'py> {
+    /// Pushes the slots of a tensor: one, or one for each of its parts.
     fn part(
         &mut self,
         tensor: &Bound<'py, PyAny>,
-        path: &str,
-        side: SlotSide,
-        slots: &mut Vec<SlotRecord>,
-        depth: usize,
         kind: TensorKind,
+        place: Place<'_>,
+        slots: &mut Vec<SlotRecord>,
     ) -> PyResult<()> {
         if kind == TensorKind::Plain
             && let Ok(Some(facts)) = self.meter.torch.facts(tensor)
         {
-            let how = How {
-                name: DataName { op: self.op, path },
-                tape: self.with_data.then_some(self.tape),
-                rewritten: self.written || self.rewritten.contains(&tensor.as_ptr().addr()),
-            };
-            let (record, token) = self.meter.plain(tensor, facts, how, &mut self.request);
-            if let Some(token) = token {
-                self.pending.push(Pending { slot: slots.len(), token });
-            }
-            slots.push(SlotRecord { path: path.to_owned(), side, value: SlotValue::Tensor(record) });
+            self.plain(tensor, facts, place, slots);
             return Ok(());
         }
-        if depth >= MAX_UNWRAP {
-            slots.push(unsupported(path, side, class_name(tensor)));
+        if place.depth >= MAX_UNWRAP {
+            slots.push(place.slot(SlotValue::Unsupported(class_name(tensor))));
             return Ok(());
         }
         // Not plain strided memory: Python describes its components.
         let description =
             interrupt::asked(tensor.py(), || self.meter.parts.bind(tensor.py()).call1((tensor,)))?;
         let description = description.cast_into::<PyDict>().map_err(PyErr::from)?;
-        let get = |key: &str| description.get_item(key).ok().flatten();
-        let note = get("note").and_then(|note| note.extract::<String>().ok());
-        let placement = get("placement").and_then(|text| text.extract::<String>().ok());
-        if let Some(parts) = get("parts") {
-            for item in parts.cast::<PyDict>().map_err(PyErr::from)?.iter() {
-                let (suffix, part): (String, Bound<'py, PyAny>) = (item.0.extract()?, item.1);
-                let path = if suffix.is_empty() { path.to_owned() } else { format!("{path}.{suffix}") };
-                let first = slots.len();
-                let kind = self.meter.torch.kind(&part);
-                self.part(&part, &path, side, slots, depth + 1, kind)?;
-                for slot in &mut slots[first..] {
-                    if let SlotValue::Tensor(record) = &mut slot.value {
-                        record.note = record.note.take().or_else(|| note.clone());
-                        record.placement = record.placement.take().or_else(|| placement.clone());
-                    }
+        let whole = whole(&description)?;
+        let Some(parts) = description.get_item("parts").ok().flatten() else {
+            slots.push(place.slot(SlotValue::Tensor(whole)));
+            return Ok(());
+        };
+        for item in parts.cast::<PyDict>().map_err(PyErr::from)?.iter() {
+            let (suffix, part): (String, Bound<'py, PyAny>) = (item.0.extract()?, item.1);
+            let path =
+                if suffix.is_empty() { place.path.to_owned() } else { format!("{}.{suffix}", place.path) };
+            let first = slots.len();
+            let kind = self.meter.torch.kind(&part);
+            self.part(&part, kind, Place { path: &path, depth: place.depth + 1, ..place }, slots)?;
+            for slot in &mut slots[first..] {
+                if let SlotValue::Tensor(record) = &mut slot.value {
+                    record.note = record.note.take().or_else(|| whole.note.clone());
+                    record.placement = record.placement.take().or_else(|| whole.placement.clone());
                 }
             }
-            return Ok(());
         }
-        let shape: Vec<u64> = get("shape").map(|shape| shape.extract()).transpose()?.unwrap_or_default();
-        let text = |key| get(key).and_then(|text| text.extract::<String>().ok()).unwrap_or_default();
-        slots.push(SlotRecord {
-            path: path.to_owned(),
-            side,
-            value: SlotValue::Tensor(TensorFacts {
-                dtype: text("dtype").into(),
-                shape,
-                device: text("device").into(),
-                placement,
-                note,
-                ..TensorFacts::default()
-            }),
-        });
         Ok(())
     }
+
+    /// Pushes the slot of a plainly strided tensor.
+    fn plain(
+        &mut self,
+        tensor: &Bound<'py, PyAny>,
+        facts: Facts,
+        place: Place<'_>,
+        slots: &mut Vec<SlotRecord>,
+    ) {
+        let how = How {
+            name: DataName { op: self.op, path: place.path },
+            tape: self.with_data.then_some(self.tape),
+            rewritten: self.written || self.rewritten.contains(&tensor.as_ptr().addr()),
+        };
+        let (record, token) = self.meter.plain(tensor, facts, how, &mut self.request);
+        if let Some(token) = token {
+            self.pending.push(Pending { slot: slots.len(), token });
+        }
+        slots.push(place.slot(SlotValue::Tensor(record)));
+    }
+}
+
+/// Returns what Python's description says of a tensor as a whole.
+fn whole(description: &Bound<'_, PyDict>) -> PyResult<TensorFacts> {
+    let get = |key: &str| description.get_item(key).ok().flatten();
+    let text = |key| get(key).and_then(|text| text.extract::<String>().ok());
+    Ok(TensorFacts {
+        dtype: text("dtype").unwrap_or_default().into(),
+        shape: get("shape").map(|shape| shape.extract()).transpose()?.unwrap_or_default(),
+        device: text("device").unwrap_or_default().into(),
+        placement: text("placement"),
+        note: text("note"),
+        ..TensorFacts::default()
+    })
 }
 
 impl<'py> TensorSink<'py> for Collector<'_, 'py> {
@@ -114,18 +139,16 @@ impl<'py> TensorSink<'py> for Collector<'_, 'py> {
     ) {
         let before = slots.len();
         self.written = self.rewritten.contains(&tensor.as_ptr().addr());
+        let place = Place { path, side, depth: 0 };
         let outcome = self
             .meter
             .narrowed(tensor, kind)
-            .and_then(|narrowed| self.part(narrowed.as_ref().unwrap_or(tensor), path, side, slots, 0, kind));
+            .and_then(|narrowed| self.part(narrowed.as_ref().unwrap_or(tensor), kind, place, slots));
         if let Err(error) = outcome {
             slots.truncate(before);
             self.pending.retain(|pending| pending.slot < before);
-            slots.push(unsupported(path, side, format!("{}: {}", class_name(tensor), short(&error))));
+            let reason = format!("{}: {}", class_name(tensor), short(&error));
+            slots.push(place.slot(SlotValue::Unsupported(reason)));
         }
     }
-}
-
-fn unsupported(path: &str, side: SlotSide, reason: String) -> SlotRecord {
-    SlotRecord { path: path.to_owned(), side, value: SlotValue::Unsupported(reason) }
 }

@@ -1,9 +1,11 @@
-//! Parts of the recorder: what it asks of Python, and the exception that it saw last.
+//! Parts of the recorder: its questions to Python, and the exception that it saw last.
 
 use std::sync::{Mutex, MutexGuard};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt;
+use pyo3::types::{PyDict, PyModule};
 
 /// Python functions that the recorder calls.
 #[derive(Debug)]
@@ -22,6 +24,45 @@ pub(super) struct Questions {
     pub(super) wants: Option<Py<PyAny>>,
     /// `(name, scope) -> bool`: true if the data of an op is written whatever the task. None if it never is.
     pub(super) stores: Option<Py<PyAny>>,
+}
+
+impl Questions {
+    pub(super) fn of(hooks: &Hooks<'_, '_>) -> PyResult<Self> {
+        Ok(Self {
+            autograd_node: hooks.needed("autograd_node")?,
+            sequence: hooks.needed("sequence")?,
+            region: hooks.needed("region")?,
+            describe_op: hooks.needed("describe_op")?,
+            wait: hooks.needed("wait")?,
+            wants: hooks.wanted("wants"),
+            stores: hooks.wanted("stores"),
+        })
+    }
+}
+
+/// Functions and other objects that Python passes to the recorder, by name.
+pub(super) struct Hooks<'a, 'py>(pub(super) &'a Bound<'py, PyDict>);
+
+impl<'py> Hooks<'_, 'py> {
+    pub(super) fn needed(&self, name: &str) -> PyResult<Py<PyAny>> {
+        let hook = self.0.get_item(name)?.map(Bound::unbind);
+        hook.ok_or_else(|| PyValueError::new_err(format!("no hook {name:?}")))
+    }
+
+    /// Returns a hook; `None` if it is missing or Python's None.
+    pub(super) fn wanted(&self, name: &str) -> Option<Py<PyAny>> {
+        self.0.get_item(name).ok().flatten().filter(|hook| !hook.is_none()).map(Bound::unbind)
+    }
+
+    /// Returns code objects, each with a flag.
+    pub(super) fn codes(&self, name: &str) -> PyResult<Vec<(Py<PyAny>, bool)>> {
+        Ok(self.0.get_item(name)?.map(|codes| codes.extract()).transpose()?.unwrap_or_default())
+    }
+
+    /// Returns the module of the tensors, if they are not torch's.
+    pub(super) fn arrays(&self) -> PyResult<Option<Bound<'py, PyModule>>> {
+        Ok(self.0.get_item("arrays")?.map(Bound::cast_into).transpose()?)
+    }
 }
 
 /// An exception that ended a call.

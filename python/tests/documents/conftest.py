@@ -50,7 +50,7 @@ with torch.inference_mode():
         model(torch.ones(1, 4))
 """
 
-#: What stands before a Python block in the user's script.
+#: Lines before a Python block in the user's script.
 PRELUDE = MODEL + """
 import probe
 
@@ -71,7 +71,7 @@ def train(model=model, batch=None):
 
 """
 
-#: What the blocks write to; it must not be there before.
+#: Paths that the blocks write to; they must not exist before.
 _WRITTEN = re.compile(r'-o (\S+)|[cC]apture\("([^"]+)"|pack\(model, "([^"]+)"')
 
 _DUMPS = ("gpu_dump", "npu_dump", "gpu_dump_2", "f32_dump", "baseline_dump", "candidate_dump")

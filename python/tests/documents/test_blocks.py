@@ -13,9 +13,9 @@ from .conftest import PRELUDE, run
 
 pytest.importorskip("torch")
 
-#: What a command or a call looks like where a block does not say that it is one.
+#: Beginnings of a command or a call, in a block that does not name its language.
 _TYPED = re.compile(r"^(\$ |probe [a-z]|pip |cargo |python |import |from \w+ import )", re.MULTILINE)
-#: What no example of ours should say.
+#: Words that no example may contain.
 _TROUBLE = re.compile(r"Traceback|nothing (was|is) recorded|warning:|recording stopped|could not be recorded|were not reached")
 
 #: How long something took.

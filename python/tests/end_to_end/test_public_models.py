@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 SUITE = Path(__file__).resolve().parents[3] / "benches" / "answers"
-#: What the judge has to reach: raised whenever it does better.
+#: Least score of the judge, raised whenever it does better.
 FAULTS_NAMED, SOUND_SILENT = 13, 9
 
 Answer = dict[str, Any]

@@ -105,7 +105,7 @@ def test_a_run_writes_its_pack_and_the_comparison_names_what_differs(tmp_path: P
         done = capture(tmp_path, output, program, "--pack")
         assert done.returncode == 0 and "packed into" in done.stderr, done.stderr
         assert output != "gpu" or done.stdout == plain.stdout
-    # What is recorded is the same too.
+    # The recording is the same too.
     same = probe(tmp_path, "compare", "without", "gpu", "-o", "-")
     assert same.returncode == 0 and " close" not in same.stdout and " only" not in same.stdout, same.stdout
     packs = probe(tmp_path, "compare", "gpu", "npu", "-o", "-")

@@ -62,7 +62,7 @@ class Conv(nn.Module):
         return F.cross_entropy(self.head(self.features(x).flatten(1)), y)
 
 
-#: What a device can do to a result.
+#: Changes that a device can make to a result.
 WRONGS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "scaled": lambda result: result * 1.01,
     "rows": lambda result: result.flip(0),

@@ -16,7 +16,7 @@ from safetensors import safe_open
 TYPES = {name: getattr(torch, name) for name in ("float64", "float32", "float16", "bfloat16", "int8", "int16", "int32", "int64", "uint8", "bool", "complex64")}
 
 
-#: Of these operators in graphs there are no values.
+#: Operators in graphs that have no values.
 GROUPED = "the program changes its arguments"
 
 
@@ -101,7 +101,7 @@ def _foreach(function: Recompute, lists: int = 1) -> Recompute:
     return compute
 
 
-#: What an operator computes, by its name without `Inplace`, in binary64: written from torch's documents, not from the simulated device.
+#: The computation of an operator, by its name without `Inplace`, in binary64: written from torch's documents, not from the simulated device.
 RECOMPUTED: dict[str, Recompute] = {
     "Add": lambda a, b, alpha: a + alpha * b,
     "Adds": lambda a, b, alpha: a + alpha * b,

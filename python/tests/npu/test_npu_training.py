@@ -25,7 +25,7 @@ TRAIN = simulator.HERE / "train.py"
 Compare = Callable[..., tuple[int, dict[str, Any]]]
 
 
-#: What ran before in the same way: results of runs, and folders of dumps.
+#: Earlier runs with the same settings: their results, and folders of dumps.
 _RESULTS: dict[tuple[object, ...], Done] = {}
 _DUMPS: dict[tuple[object, ...], Path] = {}
 
@@ -186,7 +186,7 @@ def test_a_faulty_fused_operator_is_named(tmp_path: Path, compare: Compare, faul
     assert code == 1 and first["op"].startswith(expected), first
 
 
-#: What a port of a Llama is, which precision, a fault, and what is named; None where the pair is sound.
+#: Ports of a Llama: kind, precision, fault, and the op to be named; None where the pair is sound.
 PORTS = [
     *(("--merged", precision, None, None) for precision in ("float32", "bfloat16")),
     ("--merged", "float32", "SwiGlu:1:scale", "NPU.npu_swiglu.1.forward"),

@@ -17,7 +17,7 @@ from extent import chosen
 
 SOURCE = simulator.HERE / "linked.cpp"
 COMPILER = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
-#: What the program prints, computed here: each step is `a = relu(((a * b) + a) * b)`, with `b` fixed.
+#: Output of the program, computed here: each step is `a = relu(((a * b) + a) * b)`, with `b` fixed.
 FIRST, FACTOR = torch.tensor([1.0, 2.0, 3.0, -4.0]), torch.tensor([0.5, 0.25, 2.0, 1.0])
 
 pytestmark = pytest.mark.usefixtures("agent")

@@ -1,4 +1,4 @@
-"""Of a run that is watched, the steps that show what it is watched for stay, and nothing else."""
+"""A watched run keeps the steps that show the awaited event, and nothing else."""
 
 from __future__ import annotations
 

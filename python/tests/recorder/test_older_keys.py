@@ -61,7 +61,7 @@ class Ran:
 
     folder: Path
     weight: torch.Tensor
-    #: What stood on standard error.
+    #: Text on standard error.
     said: str
 
     def step(self, number: int = 0) -> Dump:
@@ -121,7 +121,7 @@ def only(*names: str) -> Callable[[Ran], bool]:
     return lambda ran: sorted(ran.names) == sorted(names)
 
 
-#: Of one task each: the key is the name of the case, up to a blank.
+#: Cases of one task each: the key is the name of the case, up to a blank.
 CASES = {
     "task statistics": Case({"task": "statistics", "statistics": {"scope": [], "list": [], "data_mode": ["all"], "summary_mode": "statistics"}}, is_default),
     "task tensor": Case({"task": "tensor"}, lambda ran: torch.equal(ran[CONV]["input.1"].data, ran.weight) and "Functional.conv2d.0.backward" in ran.names),

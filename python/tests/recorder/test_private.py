@@ -19,7 +19,7 @@ from probe import private
 from probe.private import guards
 from probe.private.streams import Streams
 
-#: What torch promises to nobody. `_core` is our own, and `__torch_function__` and the like are public.
+#: Interfaces that torch promises to nobody. `_core` is our own, and `__torch_function__` and the like are public.
 PRIVATE = re.compile(r"\btorch\._(?!_)\w+|\b_python_dispatch\._|\boverrides\._|\._(sequence_nr|execution_engine|schema|op|local_tensor|offsets)\b")
 
 

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 use crate::cli::confirm;
-use crate::cli::narrow::{Place, Rerun, Trusted, UNCONFIRMED};
+use crate::cli::narrow::{Place, Rerun, Trail, Trusted, UNCONFIRMED};
 use crate::dump::NumberSet;
 use crate::files::map::FileAccess;
 use crate::gate::policy::{Effect, Mode};
@@ -100,8 +100,8 @@ fn attempt(
     if let Some(op) = value.filter(|culprit| culprit.kind == Kind::Op && culprit.source.is_some())
         && outcome.state != State::Drift
     {
-        let said = replayed_as_given(outcome, op, quiet);
-        outcome.narrowed = vec![format!("{} is already an op; nothing was run again", op.name), said];
+        let known = format!("{} is already an op; nothing was run again", op.name);
+        outcome.narrowed = vec![known, replayed_as_given(outcome, op, quiet)];
         return Ok(());
     }
     let ranks = value.and_then(|culprit| culprit.rank).map(|rank| rank.to_string());
@@ -122,20 +122,25 @@ fn attempt(
         lines.push(format!("{UNCONFIRMED}: {}", confirm::NEEDS));
     }
     outcome.narrow(finding, finding.map_or(0, |finding| finding.followers), lines);
-    if options.baseline_cmd.is_some() && outcome.mode == Mode::Golden {
-        if trail.differs() {
-            outcome.settle(MovedBy::Commit, on_drift);
-        } else if drifted || trail.equal() {
-            outcome.settle(MovedBy::Environment, on_drift);
-        }
+    let both_commits = options.baseline_cmd.is_some() && outcome.mode == Mode::Golden;
+    if let Some(moved_by) = moved_by(&trail, drifted).filter(|_| both_commits) {
+        outcome.settle(moved_by, on_drift);
     }
-    let [baseline, candidate] = &answer.dumps;
     // Sketches were unpacked into a folder that no longer exists then.
     if finding.is_some() && kept.is_some() && !from_sketches {
-        let path = |dump: &Path| typed(&dump.display().to_string());
-        outcome.next = format!("probe compare {} {} -v", path(baseline), path(candidate));
+        let [baseline, candidate] = answer.dumps.each_ref().map(|dump| typed(&dump.display().to_string()));
+        outcome.next = format!("probe compare {baseline} {candidate} -v");
     }
     Ok(())
+}
+
+/// Returns what moved the numbers, if the reruns of both commits show it.
+fn moved_by(trail: &Trail, drifted: bool) -> Option<MovedBy> {
+    if trail.differs() {
+        Some(MovedBy::Commit)
+    } else {
+        (drifted || trail.equal()).then_some(MovedBy::Environment)
+    }
 }
 
 /// Replays the calls of the dumps that the gate was given, and says what that shows of an op.

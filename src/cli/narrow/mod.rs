@@ -10,7 +10,7 @@ use anyhow::{Context, bail};
 use clap::Args;
 
 pub(super) use confirmed::UNCONFIRMED;
-pub(super) use rerun::{Place, Rerun, Trusted};
+pub(super) use rerun::{Place, Rerun, Trail, Trusted};
 
 use super::print::PrintFormat;
 use super::{Exit, terminal};

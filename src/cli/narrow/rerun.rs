@@ -64,7 +64,7 @@ const MODULES: Detail<'static> = Detail { name: "modules", level: "module", task
 const OPS: Detail<'static> = Detail { name: "ops", level: "mix", task: "sketch" };
 const TENSORS: Detail<'static> = Detail { name: "tensors", level: "mix", task: "tensor" };
 
-/// What decides which op is at fault.
+/// Evidence that decides which op is at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DecidedBy {
     /// The usual rules.
@@ -90,7 +90,7 @@ pub(in crate::cli) struct Stage {
     pub(in crate::cli) equal: bool,
     /// True if the fault arises in the inspected place rather than being passed in.
     pub(super) inside: bool,
-    /// What decided.
+    /// The evidence that decided.
     pub(super) decided: DecidedBy,
     /// Outcome of replaying the calls; `None` if they were not to be replayed, or nothing is to be said.
     pub(super) said: Option<String>,
@@ -379,7 +379,7 @@ impl<'a> Rerun<'a> {
         Ok(pool(None)?.install(|| compare(baseline, candidate, &options, &Quiet, &mut |_| Ok(())))?)
     }
 
-    /// Shows what is being done.
+    /// Shows the work under way.
     pub(super) fn say(&self, text: &str) {
         self.line.say(text);
     }

@@ -47,8 +47,7 @@ impl Layouts {
     /// Returns the words for a result that is a multiple of what it should be.
     fn scaled(&self, pair: &PartPair, (b, c): (&Slot, &Slot), bias: Option<&TensorRecord>) -> Option<String> {
         let world = self.ranks.len() as f64;
-        let whole =
-            |value: f64| value > 1.5 && value <= world + 0.5 && (value / value.round() - 1.0).abs() < WHOLE;
+        let whole = |value: f64| value <= world + 0.5 && is_whole(value);
         let ratio = values::ratio(pair, b.value.tensor()?, c.value.tensor()?);
         let ratio = ratio.filter(|ratio| whole(*ratio) || whole(1.0 / ratio));
         // A bias is added behind the reduction.
@@ -101,6 +100,11 @@ impl Layouts {
             Some((&*c.path, disorder(c, dimension, &order)))
         })
     }
+}
+
+/// Returns true for a whole number from 2 on, but for rounding.
+pub(super) fn is_whole(value: f64) -> bool {
+    value > 1.5 && (value / value.round() - 1.0).abs() < WHOLE
 }
 
 /// Returns the name of the parameter whose gradient a value is, as an optimizer reads it.

@@ -8,7 +8,7 @@ use probe_layout::Remark;
 use probe_pair::{OpPair, Paired, PartPair, value_key};
 
 use super::Layouts;
-use super::strangers::{is_rounding, unit};
+use super::strangers::Roundings;
 
 /// Part of an input's error up to which a result has not got it: what is left of an error of 1 is then below that of any value near its own.
 const GONE: f64 = 0.01;
@@ -123,15 +123,14 @@ impl<'l> Readers<'l> {
     }
 
     /// Calls differences of a part without findings close that are rounding of the terms of sums over ranks.
-    pub(super) fn settle_rounding(pair: &PartPair, judged: &mut PartJudgement) {
+    pub(super) fn settle_rounding(pair: &PartPair, judged: &mut PartJudgement, roundings: &Roundings) {
         if !judged.findings.is_empty() {
             return;
         }
-        let unit = unit(pair);
         for (place, op) in pair.ops.iter().enumerate() {
-            for (slot, slots) in op.slots.iter().enumerate() {
+            for slot in 0..op.slots.len() {
                 if let Some(found) = judged.slots.at_mut(place, slot)
-                    && is_rounding(pair, op, slots, (found, unit))
+                    && roundings.explain(pair, (place, slot), found)
                 {
                     found.verdict = Verdict::Close;
                     judged.counts.verdicts[Verdict::Differs as usize] -= 1;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use probe_dump::{OpName, Phase, Slot, SlotSide};
 use probe_judge::{Cause, Finding, ReferenceErrors, Role};
-use probe_layout::Remark;
+use probe_layout::{Among, Remark};
 use probe_measure::ALL_METRICS;
 use probe_pair::{OpPair, PartPair, value_key};
 
@@ -17,7 +17,7 @@ impl Layouts {
         pair: &'p PartPair,
         order: usize,
         wanted: impl Fn(SlotSide) -> bool,
-    ) -> Option<(&'p Slot, Vec<u32>, u32)> {
+    ) -> Option<(&'p Slot, Vec<u32>, Among)> {
         self.partials_of(pair, order).find(|(slot, ..)| wanted(slot.side))
     }
 
@@ -26,7 +26,7 @@ impl Layouts {
         &'p self,
         pair: &'p PartPair,
         order: usize,
-    ) -> impl Iterator<Item = (&'p Slot, Vec<u32>, u32)> {
+    ) -> impl Iterator<Item = (&'p Slot, Vec<u32>, Among)> {
         let op = pair.ops.get(order);
         let slots = op.into_iter().flat_map(|op| op.slots.iter().map(move |slots| (op, slots)));
         slots.filter_map(|(op, slots)| {
@@ -34,8 +34,8 @@ impl Layouts {
             let slot = if self.of_baseline { b? } else { c? };
             match self.remark(op, slots)? {
                 // The term of a mean that each data-parallel rank's loss is stays one.
-                Remark::Partial(_, share) if *share > 1 && is_scalar(slot) => None,
-                Remark::Partial(ranks, share) => Some((slot, ranks.clone(), *share)),
+                Remark::Partial(_, Among::Sum(share)) if *share > 1 && is_scalar(slot) => None,
+                Remark::Partial(ranks, among) => Some((slot, ranks.clone(), *among)),
                 _ => None,
             }
         })
@@ -95,12 +95,12 @@ impl Layouts {
                 own(slot).is_none_or(|own| !reduced.contains(&own))
                     && op_phase(pair, &pair.ops[order]) == phase
             };
-            let (slot, ranks, share) = results(order).find(|(slot, ..)| fits(slot))?;
-            Some((order, slot, ranks, share))
+            let (slot, ranks, among) = results(order).find(|(slot, ..)| fits(slot))?;
+            Some((order, slot, ranks, among))
         });
-        let (order, slot, ranks, share) = match (made, read) {
+        let (order, slot, ranks, among) = match (made, read) {
             (Some(made), _) => made,
-            (None, Some((slot, ranks, share))) => (finding.order, slot, ranks, share),
+            (None, Some((slot, ranks, among))) => (finding.order, slot, ranks, among),
             (None, None) => return None,
         };
         // Of the ops that show the same value, the innermost made it.
@@ -111,7 +111,7 @@ impl Layouts {
         });
         let (order, slot) = first.unwrap_or((order, slot));
         Self::moved(pair, finding, order, &slot.path);
-        Some(self.missing(&finding.op, slot, &ranks, share))
+        Some(self.missing(&finding.op, slot, &ranks, among))
     }
 
     /// Returns the baseline's values that the run on many ranks holds whole somewhere.
@@ -151,7 +151,7 @@ impl Layouts {
         group.map_or_else(|| in_words(ranks), |(name, _)| name.clone())
     }
 
-    fn missing(&self, op: &str, slot: &Slot, ranks: &[u32], share: u32) -> String {
+    fn missing(&self, op: &str, slot: &Slot, ranks: &[u32], among: Among) -> String {
         let over = self.group(ranks);
         let name = OpName::parse(op);
         let subject = match (name.phase(), name.module_path(), slot.path.strip_prefix("grad.")) {
@@ -161,8 +161,14 @@ impl Layouts {
             (Phase::Backward | Phase::ParameterGradient, ..) => format!("gradient {}", slot.path),
             _ => slot.path.to_string(),
         };
-        let term = if share > 1 { "its own term of a mean" } else { "a partial sum" };
-        format!("{subject}: each of {} holds {term}; the all-reduce over {over} is missing", in_words(ranks))
+        let (term, by) = match among {
+            Among::Sum(share) if share > 1 => ("its own term of a mean", ""),
+            Among::Sum(_) | Among::Replicas => ("a partial sum", ""),
+            Among::Max => ("the maximum of its own part", " (of maxima)"),
+            Among::Min => ("the minimum of its own part", " (of minima)"),
+        };
+        let ranks = in_words(ranks);
+        format!("{subject}: each of {ranks} holds {term}; the all-reduce{by} over {over} is missing")
     }
 }
 

@@ -1,5 +1,8 @@
 //! Calls of one run alone, which split, join or scale what ranks exchange.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
+
 use probe_dump::{DType, OpKind, Phase, Slot};
 use probe_judge::{Cause, Finding, OpJudgement, SlotJudgement, Verdict};
 use probe_layout::Remark;
@@ -32,15 +35,15 @@ impl Layouts {
         pair: &PartPair,
         findings: &mut Vec<Finding>,
         slots: &BySlot<SlotJudgement>,
+        roundings: &Roundings,
     ) {
-        let unit = unit(pair);
         let is_alone = |place: usize| !matches!(pair.ops[place].ops, Paired::Both(..));
         let first = |from: usize, partial: bool| {
             (from..pair.ops.len()).filter(|&place| !is_alone(place)).find_map(|place| {
                 let op = &pair.ops[place];
                 let differs = |(at, slots_of): (usize, Paired)| {
                     let judged = slots.at(place, at).filter(|slot| is_fault(slot.verdict))?;
-                    let skipped = is_rounding(pair, op, slots_of, (judged, unit))
+                    let skipped = roundings.explain(pair, (place, at), judged)
                         || (!partial && matches!(self.remark(op, slots_of), Some(Remark::Partial(..))));
                     pair.slot(op, slots_of).0.filter(|_| !skipped).map(|slot| (place, slot))
                 };
@@ -63,25 +66,44 @@ impl Layouts {
     }
 }
 
+/// Errors that are some roundings of the terms of sums over ranks.
+pub(super) struct Roundings {
+    unit: f64,
+    /// Errors that had to be measured, by the places of op and slot: several findings ask for one, and each reads both tensors.
+    measured: RefCell<HashMap<(usize, usize), Option<f64>>>,
+}
+
+impl Roundings {
+    pub(super) fn of(pair: &PartPair) -> Self {
+        Self { unit: unit(pair), measured: RefCell::default() }
+    }
+
+    /// Returns true for an error of some roundings: sums of terms that each rank has rounded.
+    pub(super) fn explain(
+        &self,
+        pair: &PartPair,
+        (place, at): (usize, usize),
+        judged: &SlotJudgement,
+    ) -> bool {
+        let op = &pair.ops[place];
+        let Some(slots) = op.slots.get(at) else { return false };
+        let (Some(b), Some(c)) = pair.slot(op, slots) else { return false };
+        if judged.verdict != Verdict::Differs {
+            return false;
+        }
+        let measured =
+            || *self.measured.borrow_mut().entry((place, at)).or_insert_with(|| values::distance(pair, b, c));
+        let most = if is_of_parameter(pair, op, b) { ROUNDINGS_OF_GRADIENTS } else { ROUNDINGS };
+        judged.error.get().or_else(measured).is_some_and(|error| error <= most * self.unit)
+    }
+}
+
 /// Returns the rounding unit of the shortest float type that the part's values have: longer ones are made of these.
-pub(super) fn unit(pair: &PartPair) -> f64 {
+fn unit(pair: &PartPair) -> f64 {
     let slots = pair.baseline.ops.iter().flat_map(|op| &op.slots);
     let floats = slots.filter_map(|slot| slot.value.tensor()?.dtype.known()).filter(|dtype| dtype.is_float());
     let bits = floats.filter_map(DType::mantissa_bits).filter(|bits| *bits > 3).min().unwrap_or(52);
     0.5_f64.powi(i32::try_from(bits).unwrap_or(0) + 1)
-}
-
-/// Returns true for an error of some roundings: sums of terms that each rank has rounded.
-pub(super) fn is_rounding(
-    pair: &PartPair,
-    op: &OpPair,
-    slots: Paired,
-    (judged, unit): (&SlotJudgement, f64),
-) -> bool {
-    let (Some(b), Some(c)) = pair.slot(op, slots) else { return false };
-    let error = judged.error.get().or_else(|| values::distance(pair, b, c));
-    let most = if is_of_parameter(pair, op, b) { ROUNDINGS_OF_GRADIENTS } else { ROUNDINGS };
-    judged.verdict == Verdict::Differs && error.is_some_and(|error| error <= most * unit)
 }
 
 /// Returns true for the gradient of a parameter, and for what is made of it outside of all modules.
@@ -98,5 +120,66 @@ fn is_of_parameter(pair: &PartPair, op: &OpPair, slot: &Slot) -> bool {
                 .map_or(op.name.kind() == OpKind::Api, |parent| parent.starts_with("Optimizer."))
                 || op.name.as_str().starts_with("Optimizer.")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use probe_dump::{
+        Framework, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType, SlotSide, Task, TensorData,
+        TensorRecord, TensorStore, Value,
+    };
+    use probe_pair::SlotPairs;
+
+    use super::*;
+
+    /// Holds one value, and counts how often it is read.
+    struct Counted(f32, AtomicUsize);
+
+    impl TensorStore for Counted {
+        fn load(&self, _: &str) -> Result<TensorData, ReadError> {
+            self.1.fetch_add(1, Ordering::Relaxed);
+            let bytes = Arc::new(self.0.to_le_bytes().to_vec());
+            TensorData::contiguous(bytes, 0..4, DType::F32, [1].into())
+                .map_err(|error| ReadError::format("value", error.to_string()))
+        }
+    }
+
+    fn rank(store: &Arc<Counted>) -> Rank {
+        let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), [1].into());
+        record.data = Some("value".into());
+        let mut op = Op::new(OpName::parse("Functional.f.0.forward"));
+        op.slots.push(Slot::new("output.0", SlotSide::Output, Value::Tensor(record.into())));
+        Rank {
+            framework: Framework::default(),
+            key: PartKey { step: 0, rank: RankId::Rank(0), label: "".into() },
+            task: Task::Tensor,
+            level: "mix".into(),
+            ops: vec![op],
+            stacks: Vec::new(),
+            store: Arc::<Counted>::clone(store),
+            faults: Vec::new(),
+            notes: Vec::new(),
+            cut: false,
+        }
+    }
+
+    #[test]
+    fn a_value_is_read_once_however_often_its_error_is_asked_for() {
+        let stores = [1.0, 1.000_000_1].map(|value| Arc::new(Counted(value, AtomicUsize::new(0))));
+        let ops = vec![OpPair { ops: Paired::Both(0, 0), slots: SlotPairs::in_order(1) }];
+        let (baseline, candidate) = (rank(&stores[0]), rank(&stores[1]));
+        let pair =
+            PartPair { step: 0, rank: 0, since: None, baseline, candidate, ops, substitutions: Vec::new() };
+        let judged =
+            SlotJudgement { verdict: Verdict::Differs, error: None.into(), rule: None, reason: "".into() };
+        let roundings = Roundings::of(&pair);
+        for _ in 0..3 {
+            assert!(roundings.explain(&pair, (0, 0), &judged));
+        }
+        assert_eq!(stores.each_ref().map(|store| store.1.load(Ordering::Relaxed)), [1, 1]);
     }
 }

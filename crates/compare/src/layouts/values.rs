@@ -28,9 +28,6 @@ pub(super) fn odd_shards(
 ) -> Option<String> {
     let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
     let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
-    if x.view().storage().is_empty() || y.view().storage().is_empty() {
-        return None;
-    }
     let errors: Vec<(u32, f64)> =
         shards.iter().map(|(rank, cell)| (*rank, part_error(x.view(), y.view(), cell))).collect();
     let worst = errors.iter().map(|(_, error)| *error).fold(0.0, f64::max);
@@ -85,13 +82,14 @@ pub(super) fn padding(pair: &PartPair, b: &Slot, c: &Slot) -> Option<(usize, usi
     (error < SAME_PART).then_some((dimension, due, held))
 }
 
-/// Returns the tensors of two slots, if both are in memory and small enough.
+/// Returns the tensors of two slots, if they are of real numbers, of one shape and small enough.
 fn tensors(pair: &PartPair, b: &Slot, c: &Slot) -> Option<(TensorData, TensorData)> {
     let (b, c) = (b.value.tensor()?, c.value.tensor()?);
     let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
     let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
     let usable = x.view().shape() == y.view().shape() && x.view().len() <= MOST;
-    (usable && !x.view().storage().is_empty() && !y.view().storage().is_empty()).then_some((x, y))
+    let real = !x.view().dtype().is_complex() && !y.view().dtype().is_complex();
+    (usable && real).then_some((x, y))
 }
 
 /// As [`ratio`], of what is left of results without the bias that was added to them.

@@ -64,7 +64,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// Finds the ids of the tokens: what the model is given by that name, or the whole numbers that the first embedding reads.
+    /// Finds the ids of the tokens: the model's argument of that name, or the whole numbers that the first embedding reads.
     pub(super) fn of(rank: &Rank) -> Result<Self, String> {
         let reads = |of: fn(&Op) -> Option<&TensorRecord>| rank.ops.iter().find(move |op| of(op).is_some());
         let embedding = reads(embedded).or_else(|| reads(given)).ok_or(
@@ -316,7 +316,7 @@ fn unnamed_positions<'a, I: Iterator<Item = &'a Slot>>(
         }
         let values = whole(rank, record)?;
         let steps = values.windows(2).filter(|pair| pair[1] == pair[0].wrapping_add(1)).count();
-        // One token a sequence shows no steps: then only what is unlike the ids is left.
+        // Sequences of one token show no steps: then any tensor unlike the ids will do.
         let one_each = values.len() == 1 || steps == 0;
         if values != own && (2 * steps >= values.len().saturating_sub(1) || one_each) {
             return Ok(Some(values));
@@ -346,7 +346,7 @@ fn is_forward(op: &Op) -> bool {
     op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward && !op.recomputed
 }
 
-/// Returns the ids that a module is given by name.
+/// Returns the ids among a module's named arguments.
 fn given(op: &Op) -> Option<&TensorRecord> {
     let named = |slot: &&Slot| !slot.side.is_result() && slot.path.ends_with("input_ids");
     let ids = op.slots.iter().find(named)?.value.tensor()?;

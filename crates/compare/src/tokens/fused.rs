@@ -1,4 +1,4 @@
-//! What an engine computes as one: projections, and norms with the sum in front of them.
+//! Computations that an engine fuses: projections, and norms with the sum in front of them.
 
 use std::collections::{HashMap, HashSet};
 
@@ -32,7 +32,7 @@ pub(super) fn join(views: &mut [View; 2]) {
 /// Multiples that vocabularies are padded to.
 const PADDED_TO: [usize; 6] = [64, 128, 256, 512, 1024, 2048];
 
-/// Leaves out of results what one side pads them with: the logits of words that there are none of.
+/// Removes the padding of one side's results: logits of words that do not exist.
 pub(super) fn unpad(views: &mut [View; 2]) {
     let width = |op: &Op| {
         let result = op.slots.iter().find(|slot| &*slot.path == "output.0")?.value.tensor()?;

@@ -1,5 +1,5 @@
 //! Two runs of one language model that hold the same tokens in batches of other forms: an engine packs tokens and decodes one after the
-//! other, a trainer pads rows. Both are viewed as tokens, of which each is known by what precedes it in its sequence.
+//! other, a trainer pads rows. Both are viewed as tokens, each identified by the tokens before it in its sequence.
 //!
 //! Forward calls of modules are compared. The calls of a module in all passes become one op whose values have a row for each token that
 //! both sides have, in the order of the baseline.

@@ -13,9 +13,9 @@ const ROUTERS: [&str; 3] = ["gate", "router", "wg"];
 const EXPERTS: usize = 1024;
 /// Experts whose order is looked at, more than any model uses for a token.
 const LOOKED_AT: usize = 17;
-/// Factor over the usual error of a token up to which what a block is given is rounding.
+/// Factor over the usual error of a token up to which a difference in a block's input is rounding.
 const USUAL: f64 = 4.0;
-/// The same from which what it makes is another expert's.
+/// The factor from which its result is another expert's.
 const OTHER: f64 = 4.0;
 /// Fewest tokens that are left, else none is left out.
 const FEWEST: usize = 8;
@@ -48,7 +48,7 @@ fn best(scores: &[f64]) -> Vec<usize> {
     order
 }
 
-/// Returns the places of tokens that went to other experts although their block was given what it should be.
+/// Returns the places of tokens that went to other experts although the input of their block agrees.
 fn flipped(views: &[View; 2]) -> HashSet<usize> {
     let mut flipped = HashSet::new();
     for router in &views[0].ops {

@@ -103,7 +103,7 @@ impl Order {
     }
 }
 
-/// Returns how a value of this shape holds the tokens of a pass, and the sizes of what it holds of each.
+/// Returns how a value of this shape holds the tokens of a pass, and the shape of one token's elements.
 fn order<'a>(shape: &'a [u64], pass: &Pass) -> Option<(Order, &'a [u64])> {
     if let Some(rest) = shape.strip_prefix(&pass.shape[..]) {
         return Some((Order::Rows, rest));
@@ -277,7 +277,7 @@ impl View {
         Some(())
     }
 
-    /// Leaves out of a result what is behind the first `kept` elements of each token, and the op's parameters.
+    /// Keeps the first `kept` elements of each token of a result, and drops the op's parameters.
     pub(super) fn narrow(&mut self, at: usize, path: &str, kept: usize) -> Option<()> {
         let is_it = |slot: &&mut Slot| &*slot.path == path;
         let record = self.ops.get_mut(at)?.slots.iter_mut().find(is_it)?.value.tensor()?.clone();

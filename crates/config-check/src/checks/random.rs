@@ -101,9 +101,9 @@ struct Parting {
     states: [Option<GeneratorState>; 2],
 }
 
+/// Compares the states of generators at each mark of both sides.
 fn marks(rows: &mut Rows<'_>, a: &Random, b: &Random, other_seeds: &BTreeSet<String>) {
-    let mut parted: BTreeMap<String, Parting> = BTreeMap::new();
-    let mut before: BTreeMap<String, (String, [GeneratorState; 2])> = BTreeMap::new();
+    let mut run = Generators { sides: [a, b], other_seeds, parted: BTreeMap::new(), before: BTreeMap::new() };
     for mark in &a.marks {
         rows.at_step(step_of(mark));
         let Some(other) = b.marks.iter().find(|other| other.mark == mark.mark) else {
@@ -120,45 +120,9 @@ fn marks(rows: &mut Rows<'_>, a: &Random, b: &Random, other_seeds: &BTreeSet<Str
                 rows.one_sided(&key, shown(states.0), shown(states.1));
                 continue;
             };
-            let is_device = name.starts_with("device");
-            let ruling = if name == "torch" && rows.pair().across_frameworks {
-                let why = "each framework has a generator of its own: one seed gives other numbers";
-                Ruling::new(Verdict::Expected, why)
-                    .todo("load the same weights on both sides, and switch dropout off")
-            } else if is_device && rows.pair().is_mixed() {
-                across_kinds(rows, x, y)
-            } else if same(x, y) {
-                parted.remove(name);
-                Ruling::new(Verdict::Match, "")
-            } else if x.untouched && y.untouched {
-                Ruling::new(Verdict::Note, "not seeded on either side, and nothing was drawn from it so far")
-            } else if let Some(parting) = parted.get(name) {
-                let moved = parting.states != [Some(x.clone()), Some(y.clone())];
-                let on = if moved { ", and both have moved on" } else { "" };
-                Ruling::new(Verdict::Note, format!("differs since {}{on}", parting.mark))
-            } else {
-                parted.insert(
-                    name.to_owned(),
-                    Parting { mark: mark.mark.clone(), states: [Some(x.clone()), Some(y.clone())] },
-                );
-                if name == "numpy" && mark.mark == "model" && rows.pair().across_frameworks {
-                    let why =
-                        "MindSpore draws the weights that it makes from NumPy's generator, PyTorch does not";
-                    Ruling::new(Verdict::Note, why)
-                        .todo("seed NumPy again once the model is built, if the program draws from it")
-                } else if other_seeds.contains(name) {
-                    Ruling::new(Verdict::Note, "follows from the other seed")
-                } else if is_seedable(name) && !a.seeds.contains_key(name) && !b.seeds.contains_key(name) {
-                    let default = rows.default_ruling(true);
-                    let why =
-                        format!("neither side seeded it, and numbers were drawn from it: {}", default.why);
-                    Ruling { why, ..default }
-                } else {
-                    parting(rows, &mark.mark, before.get(name), x, y)
-                }
-            };
+            let ruling = run.ruling(rows, name, &mark.mark, x, y);
             rows.push(&key, Some(describe_state(x)), Some(describe_state(y)), ruling);
-            before.insert(name.to_owned(), (mark.mark.clone(), [x.clone(), y.clone()]));
+            run.before.insert(name.to_owned(), (mark.mark.clone(), [x.clone(), y.clone()]));
         }
     }
     for mark in b.marks.iter().filter(|mark| !a.marks.iter().any(|other| other.mark == mark.mark)) {
@@ -166,6 +130,80 @@ fn marks(rows: &mut Rows<'_>, a: &Random, b: &Random, other_seeds: &BTreeSet<Str
         rows.one_sided(&format!("generators at {}", mark.mark), None, Some("recorded".into()));
     }
     rows.at_step(None);
+}
+
+/// The generators of both sides, from mark to mark.
+struct Generators<'a> {
+    sides: [&'a Random; 2],
+    /// Generators whose seeds differ.
+    other_seeds: &'a BTreeSet<String>,
+    /// Generators whose states differ, with the mark since which they do.
+    parted: BTreeMap<String, Parting>,
+    /// States at the previous mark.
+    before: BTreeMap<String, (String, [GeneratorState; 2])>,
+}
+
+impl Generators<'_> {
+    /// Judges the states of a generator at a mark.
+    fn ruling(
+        &mut self,
+        rows: &Rows<'_>,
+        name: &str,
+        mark: &str,
+        x: &GeneratorState,
+        y: &GeneratorState,
+    ) -> Ruling {
+        if name == "torch" && rows.pair().across_frameworks {
+            let why = "each framework has a generator of its own: one seed gives other numbers";
+            return Ruling::new(Verdict::Expected, why)
+                .todo("load the same weights on both sides, and switch dropout off");
+        }
+        if name.starts_with("device") && rows.pair().is_mixed() {
+            return across_kinds(rows, x, y);
+        }
+        if same(x, y) {
+            self.parted.remove(name);
+            return Ruling::new(Verdict::Match, "");
+        }
+        if x.untouched && y.untouched {
+            return Ruling::new(
+                Verdict::Note,
+                "not seeded on either side, and nothing was drawn from it so far",
+            );
+        }
+        let states = [Some(x.clone()), Some(y.clone())];
+        if let Some(parting) = self.parted.get(name) {
+            let on = if parting.states == states { "" } else { ", and both have moved on" };
+            return Ruling::new(Verdict::Note, format!("differs since {}{on}", parting.mark));
+        }
+        self.parted.insert(name.to_owned(), Parting { mark: mark.to_owned(), states });
+        self.ruling_of_parting(rows, name, mark, x, y)
+    }
+
+    /// Judges the states of a generator at the mark at which they begin to differ.
+    fn ruling_of_parting(
+        &self,
+        rows: &Rows<'_>,
+        name: &str,
+        mark: &str,
+        x: &GeneratorState,
+        y: &GeneratorState,
+    ) -> Ruling {
+        if name == "numpy" && mark == "model" && rows.pair().across_frameworks {
+            let why = "MindSpore draws the weights that it makes from NumPy's generator, PyTorch does not";
+            return Ruling::new(Verdict::Note, why)
+                .todo("seed NumPy again once the model is built, if the program draws from it");
+        }
+        if self.other_seeds.contains(name) {
+            return Ruling::new(Verdict::Note, "follows from the other seed");
+        }
+        if is_seedable(name) && !self.sides.iter().any(|side| side.seeds.contains_key(name)) {
+            let default = rows.default_ruling(true);
+            let why = format!("neither side seeded it, and numbers were drawn from it: {}", default.why);
+            return Ruling { why, ..default };
+        }
+        parting(rows, mark, self.before.get(name), x, y)
+    }
 }
 
 /// Returns true for generators whose seeds are recorded, and that have no seed unless the program sets

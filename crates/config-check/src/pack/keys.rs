@@ -1,4 +1,4 @@
-//! Keys of the parts that are plain settings: what a collector should write, as described in the guide and the schema.
+//! Keys of the parts that are plain settings, which a collector should write as the guide and the schema describe.
 //!
 //! Any of these parts may hold further keys; they are compared too. Dots denote nesting: `cudnn.enabled` is
 //! `{"cudnn": {"enabled": true}}`.

@@ -138,6 +138,25 @@ fn round<const N: usize>(rows: [Vector; VECTOR]) -> [Vector; VECTOR] {
     next
 }
 
+/// Transposes a square: one round for each bit of the number of a row.
+#[inline]
+fn turned<const N: usize>(mut square: [Vector; VECTOR]) -> [Vector; VECTOR] {
+    let side = const { VECTOR / N };
+    if side >= 2 {
+        square = round::<N>(square);
+    }
+    if side >= 4 {
+        square = round::<N>(square);
+    }
+    if side >= 8 {
+        square = round::<N>(square);
+    }
+    if side >= 16 {
+        square = round::<N>(square);
+    }
+    square
+}
+
 /// Writes elements `..rows` of columns `..across` as rows, one every `span` elements of `out`. `meanwhile` is called
 /// with the rows that are written next.
 ///
@@ -173,19 +192,7 @@ pub(super) fn transpose<const N: usize>(
                 // SAFETY: from here on, the column has `side` more elements, which are as many bytes as a vector.
                 *vector = unsafe { Vector::load(from.cast()) };
             }
-            if side >= 2 {
-                square = round::<N>(square);
-            }
-            if side >= 4 {
-                square = round::<N>(square);
-            }
-            if side >= 8 {
-                square = round::<N>(square);
-            }
-            if side >= 16 {
-                square = round::<N>(square);
-            }
-            for (index, vector) in square.into_iter().take(side).enumerate() {
+            for (index, vector) in turned::<N>(square).into_iter().take(side).enumerate() {
                 // SAFETY: `row + index < rows` and `column + side <= across`: before the end, as asserted.
                 let to = unsafe { to.add((row + index) * span + column) };
                 // SAFETY: from here on, the row has `side` more elements, which are as many bytes as a vector.

@@ -26,39 +26,49 @@ pub fn growth(old: &Policy, new: &Policy) -> Vec<Growth> {
     let mut grown = Vec::new();
     scalars(old, new, &mut grown);
     values(old, new, &mut grown);
-    let mut add = |what: &str, looser: bool, old: String, new: String| {
-        if looser {
-            grown.push(Growth { what: what.to_owned(), old, new });
-        }
-    };
+    effects(old, new, &mut grown);
+    requirements(old, new, &mut grown);
+    budgets(old, new, &mut grown);
+    waivers(old, new, &mut grown);
+    grown
+}
+
+impl Growth {
+    fn of(what: &str, old: String, new: String) -> Self {
+        Self { what: what.to_owned(), old, new }
+    }
+}
+
+fn effects(old: &Policy, new: &Policy, grown: &mut Vec<Growth>) {
     let word = |effect: Effect| if effect == Effect::Fail { "fail" } else { "neutral" }.to_owned();
-    add(
-        "on_drift",
-        old.on_drift == Effect::Fail && new.on_drift == Effect::Neutral,
-        word(old.on_drift),
-        word(new.on_drift),
-    );
-    add(
-        "on_flaky",
-        old.on_flaky == Effect::Fail && new.on_flaky == Effect::Neutral,
-        word(old.on_flaky),
-        word(new.on_flaky),
-    );
-    add(
-        "mode",
-        old.mode == Mode::Paired && new.mode == Mode::Golden,
-        old.mode.name().into(),
-        new.mode.name().into(),
-    );
+    for (name, a, b) in [("on_drift", old.on_drift, new.on_drift), ("on_flaky", old.on_flaky, new.on_flaky)] {
+        if a == Effect::Fail && b == Effect::Neutral {
+            grown.push(Growth::of(name, word(a), word(b)));
+        }
+    }
+    if old.mode == Mode::Paired && new.mode == Mode::Golden {
+        grown.push(Growth::of("mode", old.mode.name().into(), new.mode.name().into()));
+    }
+}
+
+fn requirements(old: &Policy, new: &Policy, grown: &mut Vec<Growth>) {
     let (a, b) = (&old.require, &new.require);
-    add("require min_pairs", b.min_pairs < a.min_pairs, a.min_pairs.to_string(), b.min_pairs.to_string());
+    if b.min_pairs < a.min_pairs {
+        let (a, b) = (a.min_pairs.to_string(), b.min_pairs.to_string());
+        grown.push(Growth::of("require min_pairs", a, b));
+    }
     for (name, a, b) in [("require steps", &a.steps, &b.steps), ("require ranks", &a.ranks, &b.ranks)] {
         let text = |set: &Option<probe_dump::NumberSet>| {
             set.as_ref().map_or_else(|| "all".to_owned(), ToString::to_string)
         };
         // An explicit set may omit something that the other requires; whether it does depends on the baseline.
-        add(name, a != b && b.is_some(), text(a), text(b));
+        if a != b && b.is_some() {
+            grown.push(Growth::of(name, text(a), text(b)));
+        }
     }
+}
+
+fn budgets(old: &Policy, new: &Policy, grown: &mut Vec<Growth>) {
     let (a, b) = (old.budget, new.budget);
     for (name, a, b) in [
         ("budget introduces", Some(a.introduces), Some(b.introduces)),
@@ -67,24 +77,28 @@ pub fn growth(old: &Policy, new: &Policy) -> Vec<Growth> {
     ] {
         let text =
             |bound: Option<u64>| bound.map_or_else(|| "any number".to_owned(), |bound| bound.to_string());
-        add(name, b.unwrap_or(u64::MAX) > a.unwrap_or(u64::MAX), text(a), text(b));
+        if b.unwrap_or(u64::MAX) > a.unwrap_or(u64::MAX) {
+            grown.push(Growth::of(name, text(a), text(b)));
+        }
     }
+}
+
+/// Settings that no longer need to be the same, and waivers that are new or last longer.
+fn waivers(old: &Policy, new: &Policy, grown: &mut Vec<Growth>) {
     for pattern in &old.environment.same {
-        let kept = new.environment.same.iter().any(|other| other.text() == pattern.text());
-        add("environment same", !kept, format!("{:?}", pattern.text()), "not asked for".into());
+        if !new.environment.same.iter().any(|other| other.text() == pattern.text()) {
+            let text = format!("{:?}", pattern.text());
+            grown.push(Growth::of("environment same", text, "not asked for".into()));
+        }
     }
     for waiver in &new.waivers {
         let before = old.waivers.iter().find(|other| other.pattern.text() == waiver.pattern.text());
-        let longer = before.is_none_or(|before| before.until < waiver.until);
-        let old = before.map_or_else(|| "none".to_owned(), |before| format!("until {}", before.until));
-        add(
-            &format!("waive {:?}", waiver.pattern.text()),
-            longer,
-            old,
-            format!("until {}: {}", waiver.until, waiver.reason),
-        );
+        if before.is_none_or(|before| before.until < waiver.until) {
+            let old = before.map_or_else(|| "none".to_owned(), |before| format!("until {}", before.until));
+            let new = format!("until {}: {}", waiver.until, waiver.reason);
+            grown.push(Growth::of(&format!("waive {:?}", waiver.pattern.text()), old, new));
+        }
     }
-    grown
 }
 
 /// Returns the bounds of a rule by name; an omitted bound is infinite.
@@ -146,26 +160,16 @@ fn values(old: &Policy, new: &Policy, grown: &mut Vec<Growth>) {
             // The rule knows in which direction a bound on a similarity points.
             Some((_, now)) if !new.values.is_looser(&old.values, pattern) => _ = now,
             Some((_, now)) => {
-                grown.push(Growth {
-                    what: format!("value {pattern:?}"),
-                    old: text.clone(),
-                    new: now.clone(),
-                });
+                grown.push(Growth::of(&format!("value {pattern:?}"), text.clone(), now.clone()));
             }
-            None => grown.push(Growth {
-                what: format!("value {pattern:?}"),
-                old: text.clone(),
-                new: "no rule".into(),
-            }),
+            None => {
+                grown.push(Growth::of(&format!("value {pattern:?}"), text.clone(), "no rule".into()));
+            }
         }
     }
     for (pattern, text) in &after {
         if !before.iter().any(|(other, _)| other == pattern) {
-            grown.push(Growth {
-                what: format!("value {pattern:?}"),
-                old: "no rule".into(),
-                new: text.clone(),
-            });
+            grown.push(Growth::of(&format!("value {pattern:?}"), "no rule".into(), text.clone()));
         }
     }
 }

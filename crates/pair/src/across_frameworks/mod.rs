@@ -284,7 +284,7 @@ fn counts(op: &Op) -> bool {
             .all(|record| record.shape.is_empty() && record.dtype.known().is_some_and(DType::is_integer))
 }
 
-/// Returns what the frameworks define differently, each once.
+/// Returns the differences in definition between the frameworks, each once.
 fn conventions(baseline: &Rank, candidate: &Rank, later: bool) -> Vec<String> {
     let classes: HashSet<&str> = baseline
         .ops

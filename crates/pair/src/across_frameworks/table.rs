@@ -112,7 +112,7 @@ impl Table {
         }
     }
 
-    /// Returns what the table calls a function of MindSpore in PyTorch.
+    /// Returns PyTorch's name of a function of MindSpore.
     pub(super) fn named(&self, stem: &str) -> Option<&str> {
         self.functions.get(&*without_attribute(stem)).map(String::as_str)
     }

@@ -259,6 +259,28 @@ fn entry(described: &Described) -> (Value, Decoding) {
         let reason = format!("elements of type {} are not decoded", recorded(element));
         return (Value::Tensor(Arc::new(record)), Decoding::Impossible(reason));
     };
+    match elements(described, element, size) {
+        Ok(Elements { count, layout, shape }) => {
+            let record = record(described, element, &layout, &shape);
+            (Value::Tensor(Arc::new(record)), Decoding::Tensor { element, count, layout })
+        }
+        Err(reason) => {
+            let record = TensorRecord::new(recorded(element), described.shape.clone().into());
+            (Value::Tensor(Arc::new(record)), Decoding::Impossible(reason))
+        }
+    }
+}
+
+/// The elements of a tensor whose type is decoded.
+struct Elements {
+    count: usize,
+    layout: Layout,
+    /// The stored shape.
+    shape: Box<[usize]>,
+}
+
+/// Returns the elements of a tensor, or why they cannot be decoded: shape and payload must fit. An element has `size` bytes.
+fn elements(described: &Described, element: ElementType, size: usize) -> Result<Elements, String> {
     let sizes = |shape: &[u64]| -> Option<Box<[usize]>> {
         let shape: Box<[usize]> =
             shape.iter().map(|&size| usize::try_from(size).ok()).collect::<Option<_>>()?;
@@ -266,12 +288,8 @@ fn entry(described: &Described) -> (Value, Decoding) {
         shape.iter().try_fold(size, |product, &size| product.checked_mul(size.max(1)))?;
         Some(shape)
     };
-    let impossible = |reason: String| {
-        let record = TensorRecord::new(recorded(element), described.shape.clone().into());
-        (Value::Tensor(Arc::new(record)), Decoding::Impossible(reason))
-    };
     let (Some(shape), Some(original)) = (sizes(&described.shape), sizes(&described.original_shape)) else {
-        return impossible(format!(
+        return Err(format!(
             "the shape {:?} of {:?} has more elements than can be addressed",
             described.shape, described.original_shape
         ));
@@ -279,7 +297,7 @@ fn entry(described: &Described) -> (Value, Decoding) {
     let count = element_count(&shape).unwrap_or(usize::MAX);
     let needed = count.checked_mul(size).map(|needed| needed as u64);
     if needed.is_none_or(|needed| needed > described.size) {
-        return impossible(format!(
+        return Err(format!(
             "{} elements of {} need {} bytes, its payload has {}",
             count,
             recorded(element),
@@ -294,20 +312,25 @@ fn entry(described: &Described) -> (Value, Decoding) {
         original_format: described.original_format,
         groups: described.groups,
     });
-    let logical: &[usize] = match &layout {
+    Ok(Elements { count, layout, shape })
+}
+
+/// Returns the record of a decoded tensor, in its logical shape if the layout is known.
+fn record(described: &Described, element: ElementType, layout: &Layout, stored: &[usize]) -> TensorRecord {
+    let logical: &[usize] = match layout {
         Layout::Gather(gather) => &gather.shape,
         Layout::Same(shape) => shape,
-        Layout::Unknown(_) => &shape,
+        Layout::Unknown(_) => stored,
     };
     let widened = logical.iter().map(|&size| size as u64).collect();
     let mut record = TensorRecord::new(recorded(element), widened);
-    if let Layout::Unknown(reason) = &layout {
+    if let Layout::Unknown(reason) = layout {
         record.layout = Some(super::types::format_name(described.format).into());
         record.note = Some(reason.clone().into());
     }
     let steps = contiguous_strides(logical);
     record.strides = steps.iter().map(|&step| i64::try_from(step).ok()).collect();
-    (Value::Tensor(Arc::new(record)), Decoding::Tensor { element, count, layout })
+    record
 }
 
 /// Describes a value without type or shape as raw bytes.

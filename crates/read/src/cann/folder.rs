@@ -8,7 +8,7 @@
 //!
 //! The path may point to any depth: names above it count as well.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -124,68 +124,105 @@ pub(crate) fn find_parts(path: &Path) -> Result<CannParts, ReadError> {
             faults: Vec::new(),
         });
     }
-    let mut parts: BTreeMap<PartKey, Vec<File>> = BTreeMap::new();
-    let mut faults = Vec::new();
-    let mut seen = 0;
-    let mut open = vec![(path.to_path_buf(), resolved, 0)];
-    while let Some((folder, resolved, depth)) = open.pop() {
-        let entries = match fs::read_dir(&folder) {
+    let mut search = Search::new(path);
+    search.open.push(Folder { path: path.to_path_buf(), resolved, depth: 0 });
+    while let Some(folder) = search.open.pop() {
+        search.folder(&folder)?;
+    }
+    let parts = search.parts.into_iter().map(|(key, mut files)| {
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Part { key, files }
+    });
+    Ok(CannParts { parts: parts.collect(), faults: search.faults })
+}
+
+/// A folder to be searched.
+struct Folder {
+    path: PathBuf,
+    /// The same without links.
+    resolved: PathBuf,
+    /// Number of folders above it that were searched.
+    depth: usize,
+}
+
+/// A search for dump files below a folder.
+struct Search<'a> {
+    root: &'a Path,
+    open: Vec<Folder>,
+    parts: BTreeMap<PartKey, Vec<File>>,
+    faults: Vec<ReadError>,
+    /// Number of entries seen.
+    seen: usize,
+}
+
+impl<'a> Search<'a> {
+    const fn new(root: &'a Path) -> Self {
+        Self { root, open: Vec::new(), parts: BTreeMap::new(), faults: Vec::new(), seen: 0 }
+    }
+
+    /// Takes the dump files of one folder, and leaves the folders in it open.
+    fn folder(&mut self, folder: &Folder) -> Result<(), ReadError> {
+        let entries = match fs::read_dir(&folder.path) {
             Ok(entries) => entries,
-            Err(source) if depth > 0 => {
-                faults.push(ReadError::io(&folder, source));
-                continue;
+            Err(source) if folder.depth > 0 => {
+                self.faults.push(ReadError::io(&folder.path, source));
+                return Ok(());
             }
-            Err(source) => return Err(ReadError::io(&folder, source)),
+            Err(source) => return Err(ReadError::io(&folder.path, source)),
         };
-        let names = name::mapping(&folder).unwrap_or_else(|fault| {
-            faults.push(fault);
-            std::collections::HashMap::new()
+        let names = name::mapping(&folder.path).unwrap_or_else(|fault| {
+            self.faults.push(fault);
+            HashMap::new()
         });
         let mut files = Vec::new();
         for entry in entries {
-            let entry = entry.map_err(|source| ReadError::io(&folder, source))?;
-            seen += 1;
-            if seen > MAX_FOLDER_ENTRIES {
-                return Err(ReadError::Limit {
-                    path: path.into(),
-                    what: "the number of files in the folder",
-                    found: seen as u64,
-                    limit: MAX_FOLDER_ENTRIES as u64,
-                });
-            }
+            let entry = entry.map_err(|source| ReadError::io(&folder.path, source))?;
+            self.count_entry()?;
             let name = entry.file_name();
             // Links to folders are not followed: they could form cycles.
             if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if depth < MAX_CANN_FOLDERS {
-                    open.push((entry.path(), resolved.join(&name), depth + 1));
+                if folder.depth < MAX_CANN_FOLDERS {
+                    let resolved = folder.resolved.join(&name);
+                    self.open.push(Folder { path: entry.path(), resolved, depth: folder.depth + 1 });
                 }
                 continue;
             }
             let name = name.to_string_lossy();
             if name == STOPPED {
-                faults.push(given_up(&folder, &entry.path()));
+                self.faults.push(given_up(&folder.path, &entry.path()));
             } else if name::is_draft(&name) {
                 let message = "was being received when the program ended; its content is not compared";
-                faults.push(ReadError::format(entry.path(), message));
+                self.faults.push(ReadError::format(entry.path(), message));
             }
-            let full_name = names.get(&*name).map_or(&*name, |full| full);
-            let other = name.starts_with('.')
-                || Path::new(&*name)
-                    .extension()
-                    .is_some_and(|kind| OTHER_FILES.iter().any(|other| kind == *other));
-            if !other {
+            if may_be_dump(&name) {
+                let full_name = names.get(&*name).map_or(&*name, |full| full);
                 files.push(File { path: entry.path(), full_name: full_name.into() });
             }
         }
         if !files.is_empty() {
-            parts.entry(Place::of(&resolved).key()).or_default().append(&mut files);
+            self.parts.entry(Place::of(&folder.resolved).key()).or_default().append(&mut files);
         }
+        Ok(())
     }
-    let parts = parts.into_iter().map(|(key, mut files)| {
-        files.sort_by(|a, b| a.path.cmp(&b.path));
-        Part { key, files }
-    });
-    Ok(CannParts { parts: parts.collect(), faults })
+
+    fn count_entry(&mut self) -> Result<(), ReadError> {
+        self.seen += 1;
+        if self.seen > MAX_FOLDER_ENTRIES {
+            return Err(ReadError::Limit {
+                path: self.root.into(),
+                what: "the number of files in the folder",
+                found: self.seen as u64,
+                limit: MAX_FOLDER_ENTRIES as u64,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Returns true unless the name is that of a file which lies beside dump files.
+fn may_be_dump(name: &str) -> bool {
+    let is_other = |kind: &OsStr| OTHER_FILES.iter().any(|other| kind == *other);
+    !name.starts_with('.') && !Path::new(name).extension().is_some_and(is_other)
 }
 
 /// Returns the error for a part that was captured incompletely.

@@ -26,7 +26,7 @@ mod types;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 pub use chunks::{CHUNK_HEADER_BYTES, Chunk};
 pub use file::DumpFile;
@@ -34,7 +34,7 @@ pub use folder::is_dump_file;
 pub(super) use folder::{CannParts, find_parts, recognises};
 pub use name::{MAPPING, STOPPED, is_draft, is_dump_name};
 
-use super::ReadError;
+use super::{ReadError, no_such_part};
 use folder::Part;
 use probe_dump::{Dump, PartKey, PartReader, Rank};
 use probe_files::map::FileAccess;
@@ -62,8 +62,7 @@ struct CannReader {
 impl PartReader for CannReader {
     fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
         let part = self.parts.iter().find(|part| part.key == *key);
-        let part =
-            part.ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
+        let part = part.ok_or_else(|| no_such_part(key))?;
         part::read(part, self.access)
     }
 }

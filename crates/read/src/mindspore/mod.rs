@@ -1,4 +1,4 @@
-//! What MindSpore itself dumps of a graph (`common_dump_settings`): `rank_0/NET/GRAPH/ITERATION`, with a `.npy` file for each input and
+//! Dumps that MindSpore itself writes of a graph (`common_dump_settings`): `rank_0/NET/GRAPH/ITERATION`, with a `.npy` file for each input and
 //! output of each operator, or their statistics in `statistic.csv`.
 //!
 //! An iteration is a step. The graphs that it ran are one part, in the order of their numbers. Where there are both, the
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{ReadError, collection};
+use super::{ReadError, collection, no_such_part};
 use probe_dump::{Dump, Framework, PartKey, PartReader, Rank, Task, TensorData, TensorStore};
 use probe_files::map::FileAccess;
 
@@ -42,10 +42,7 @@ struct Reader {
 
 impl PartReader for Reader {
     fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
-        let folders = self
-            .parts
-            .get(key)
-            .ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
+        let folders = self.parts.get(key).ok_or_else(|| no_such_part(key))?;
         let (mut files, mut ops) = (Vec::new(), Vec::new());
         for folder in folders {
             if collection::folder_holds_tensors(folder) {

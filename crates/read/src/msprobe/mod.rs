@@ -11,15 +11,16 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use index::Index;
 pub use json::with_quoted_numbers;
 pub use layout::INDEX_NAMES;
 pub(super) use layout::{MsprobeParts, find_parts, is_index_name};
 pub use requests::{RequestLog, Requests};
 
-use super::{ReadError, tensor_file};
+use super::{ReadError, no_such_part, tensor_file};
 use probe_dump::{
-    Dump, Framework, Op, PartKey, PartReader, Phase, Rank, Repeated, SlotName, TensorData, TensorRecord,
-    TensorStore, Value,
+    Dump, Framework, Op, PartKey, PartReader, Phase, Rank, Repeated, SlotName, Task, TensorData,
+    TensorRecord, TensorStore, Value,
 };
 use probe_files::late::{self, Wanted};
 use probe_files::limits;
@@ -59,11 +60,7 @@ struct MsprobeReader {
 
 impl PartReader for MsprobeReader {
     fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
-        let part = self
-            .parts
-            .iter()
-            .find(|part| part.key == *key)
-            .ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
+        let part = self.parts.iter().find(|part| part.key == *key).ok_or_else(|| no_such_part(key))?;
         read_part(part, self.access)
     }
 
@@ -74,57 +71,11 @@ impl PartReader for MsprobeReader {
 
 fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
     let path = &part.index;
-    let (index, broken) = index::parse(&mut open_index(path, access)?);
     let mut faults = Vec::new();
-    if let Some(error) = broken {
-        if index.ops.is_empty() {
-            return Err(ReadError::format(
-                path,
-                format!("not a complete JSON index: {error}; capture it again"),
-            ));
-        }
-        faults.push(ReadError::format(
-            path,
-            format!(
-                "ends early ({error}); the first {} ops are compared, capture it again for the rest",
-                index.ops.len()
-            ),
-        ));
-    } else if !index.has_data {
-        return Err(ReadError::format(path, "has no key `data`; expected the dump.json of a capture"));
-    }
-    let Some(framework) = Framework::parse(&index.framework) else {
-        return Err(ReadError::usage(
-            path,
-            format!("framework `{}` is not supported, only pytorch and mindspore", index.framework),
-        ));
-    };
-    let Some(task) = index.recorded_task() else {
-        return Err(ReadError::usage(
-            path,
-            format!("task `{}` holds nothing to compare; statistics, md5 and tensor do", index.task),
-        ));
-    };
+    let index = read_index(path, access, &mut faults)?;
+    let (framework, task) = (framework_of(&index, path)?, task_of(&index, path)?);
     let mut ops = index.ops;
-    let mut repeated = Repeated::default();
-    for op in &mut ops {
-        if framework == Framework::MindSpore {
-            gradients_in_order_of_inputs(op);
-        }
-        for slot in &mut op.slots {
-            slot.name = repeated.name(&slot.path, slot.side);
-            if let Value::Tensor(record) = &mut slot.value {
-                *record = repeated.record(TensorRecord::clone(record));
-            }
-        }
-        for slot in leaf::take_damaged(op) {
-            let message = format!(
-                "{} {slot}: this record is damaged, it has no known name, or no valid type with a value, or with dtype and shape",
-                op.name
-            );
-            faults.push(ReadError::format(path, message));
-        }
-    }
+    tidy(&mut ops, framework, path, &mut faults);
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut side_file = |name: &str, attach: &mut dyn FnMut(&[u8]) -> Result<(), serde_json::Error>| {
         let path = folder.join(name);
@@ -156,6 +107,70 @@ fn read_part(part: &PartFile, access: FileAccess) -> Result<Rank, ReadError> {
         notes,
         cut: false,
     })
+}
+
+/// Reads an index. One that ends early adds a fault, unless nothing of it is left.
+fn read_index(path: &Path, access: FileAccess, faults: &mut Vec<ReadError>) -> Result<Index, ReadError> {
+    let (index, broken) = index::parse(&mut open_index(path, access)?);
+    let Some(error) = broken else {
+        if !index.has_data {
+            return Err(ReadError::format(path, "has no key `data`; expected the dump.json of a capture"));
+        }
+        return Ok(index);
+    };
+    if index.ops.is_empty() {
+        return Err(ReadError::format(path, format!("not a complete JSON index: {error}; capture it again")));
+    }
+    faults.push(ReadError::format(
+        path,
+        format!(
+            "ends early ({error}); the first {} ops are compared, capture it again for the rest",
+            index.ops.len()
+        ),
+    ));
+    Ok(index)
+}
+
+fn framework_of(index: &Index, path: &Path) -> Result<Framework, ReadError> {
+    Framework::parse(&index.framework).ok_or_else(|| {
+        ReadError::usage(
+            path,
+            format!("framework `{}` is not supported, only pytorch and mindspore", index.framework),
+        )
+    })
+}
+
+fn task_of(index: &Index, path: &Path) -> Result<Task, ReadError> {
+    index.recorded_task().ok_or_else(|| {
+        ReadError::usage(
+            path,
+            format!("task `{}` holds nothing to compare; statistics, md5 and tensor do", index.task),
+        )
+    })
+}
+
+/// Brings the ops of an index into the form of all dumps: gradients in the order of inputs, names and records shared, and
+/// damaged records taken out, each with a fault.
+fn tidy(ops: &mut [Op], framework: Framework, path: &Path, faults: &mut Vec<ReadError>) {
+    let mut repeated = Repeated::default();
+    for op in ops {
+        if framework == Framework::MindSpore {
+            gradients_in_order_of_inputs(op);
+        }
+        for slot in &mut op.slots {
+            slot.name = repeated.name(&slot.path, slot.side);
+            if let Value::Tensor(record) = &mut slot.value {
+                *record = repeated.record(TensorRecord::clone(record));
+            }
+        }
+        for slot in leaf::take_damaged(op) {
+            let message = format!(
+                "{} {slot}: this record is damaged, it has no known name, or no valid type with a value, or with dtype and shape",
+                op.name
+            );
+            faults.push(ReadError::format(path, message));
+        }
+    }
 }
 
 /// Gives the gradients of a primitive the order of its inputs: msprobe lists those of the last input first.

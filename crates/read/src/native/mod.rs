@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 pub(super) use layout::{NativeParts, find_parts, is_table_name};
 pub(super) use manifest::is_manifest;
 
-use super::ReadError;
+use super::{ReadError, no_such_part};
 use probe_dump::native::RunManifest;
 use probe_dump::{Dump, NATIVE, PartKey, PartReader, Rank};
 use probe_files::map::FileAccess;
@@ -53,11 +53,7 @@ struct NativeReader {
 
 impl PartReader for NativeReader {
     fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
-        let part = self
-            .parts
-            .iter()
-            .find(|part| part.key == *key)
-            .ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
+        let part = self.parts.iter().find(|part| part.key == *key).ok_or_else(|| no_such_part(key))?;
         part::read(part, self.manifest.as_ref(), self.access)
     }
 

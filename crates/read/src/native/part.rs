@@ -47,23 +47,12 @@ pub(super) fn read(
     };
     let Parsed { mut ops, places, tensors, elements } = builder.finish();
     let reason = stop_reason(folder);
-    let stopped = reason.as_ref().map(|reason| format!("; {reason}")).unwrap_or_default();
-    let complete = matches!(end, None | Some(journal::End::Marked));
-    if complete && reason.is_some() {
-        faults.push(ReadError::format(folder, format!("{}{stopped}", incomplete(ops.len()))));
+    let cut = reason.is_some() || !matches!(end, None | Some(journal::End::Marked));
+    if cut {
+        faults.push(cut_short(end.as_ref(), reason.as_deref(), ops.len(), folder, &source));
     }
-    match end {
-        None => {}
-        Some(journal::End::Marked) => {
-            notes.push("read from its journal: the capture ended before the table was written".into());
-        }
-        Some(journal::End::Open) => {
-            faults.push(ReadError::format(folder, format!("{}{stopped}", incomplete(ops.len()))));
-        }
-        Some(journal::End::Damaged(reason)) => faults.push(ReadError::format(
-            &*source,
-            format!("{}: {}{stopped}", incomplete(ops.len()), printable(&reason)),
-        )),
+    if matches!(end, Some(journal::End::Marked)) {
+        notes.push("read from its journal: the capture ended before the table was written".into());
     }
     let stacks = stacks::read(folder, access).unwrap_or_else(|fault| {
         faults.push(fault);
@@ -73,15 +62,8 @@ pub(super) fn read(
     for op in &mut ops {
         op.stack = op.stack.filter(|&stack| (stack as usize) < stacks.len());
     }
-    if let Some(manifest) = manifest {
-        notes.extend(manifest.notes.iter().cloned());
-        let version = manifest.sketch_version;
-        if SketchVersion::of_number(version).is_none() {
-            notes.push(format!(
-                "its sketches are of version {version}, which this program does not know, and were left out"
-            ));
-        }
-    }
+    notes.extend(manifest.into_iter().flat_map(notes_of));
+    let held = if keeps { Held::All(elements) } else { Held::Groups(Mutex::default()) };
     Ok(Rank {
         key: part.key.clone(),
         framework: manifest
@@ -91,19 +73,41 @@ pub(super) fn read(
         level: manifest.map_or("", |manifest| manifest.level.name()).into(),
         ops,
         stacks,
-        store: Arc::new(NativeStore::new(
-            source,
-            access,
-            places,
-            SmallTensors::new(
-                tensors,
-                if keeps { Held::All(elements) } else { Held::Groups(Mutex::default()) },
-            ),
-        )),
+        store: Arc::new(NativeStore::new(source, access, places, SmallTensors::new(tensors, held))),
         faults,
         notes,
-        cut: !complete || reason.is_some(),
+        cut,
     })
+}
+
+/// Returns the fault of a part that does not hold its whole step.
+fn cut_short(
+    end: Option<&journal::End>,
+    reason: Option<&str>,
+    ops: usize,
+    folder: &Path,
+    source: &Path,
+) -> ReadError {
+    let incomplete = incomplete(ops);
+    let stopped = reason.map(|reason| format!("; {reason}")).unwrap_or_default();
+    match end {
+        Some(journal::End::Damaged(damage)) => {
+            ReadError::format(source, format!("{incomplete}: {}{stopped}", printable(damage)))
+        }
+        _ => ReadError::format(folder, format!("{incomplete}{stopped}")),
+    }
+}
+
+/// Returns the remarks of a manifest, and one on sketches that cannot be used.
+fn notes_of(manifest: &RunManifest) -> Vec<String> {
+    let mut notes = manifest.notes.clone();
+    let version = manifest.sketch_version;
+    if SketchVersion::of_number(version).is_none() {
+        notes.push(format!(
+            "its sketches are of version {version}, which this program does not know, and were left out"
+        ));
+    }
+    notes
 }
 
 /// Returns the reason the part was given up, if it was; the first line of the file that says so.

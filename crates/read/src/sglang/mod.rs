@@ -22,8 +22,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::ReadError;
 use super::tensor_file::{self, Entry};
+use super::{ReadError, no_such_part};
 use names::{FileName, Role};
 use probe_dump::{
     Dump, Framework, Op, OpName, PartKey, PartReader, Rank, RankId, Slot, SlotSide, Task, TensorData,
@@ -83,10 +83,7 @@ struct Reader {
 
 impl PartReader for Reader {
     fn read(&self, key: &PartKey) -> Result<Rank, ReadError> {
-        let files = self
-            .ranks
-            .get(&key.rank.number())
-            .ok_or_else(|| ReadError::usage(PathBuf::from(&*key.label), "no such part in this dump"))?;
+        let files = self.ranks.get(&key.rank.number()).ok_or_else(|| no_such_part(key))?;
         let mut faults = Vec::new();
         let mut calls = Calls::default();
         for name in files {

@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Entry, TensorFile, printable};
+use super::{Entry, TensorFile, no_such_tensor, printable, unsupported};
 use crate::ReadError;
 use crate::wire::{Field, WireError, header};
 use probe_dump::{DType, MAX_DIMS, RecordedDType, Scalar, TensorData, TensorRecord, Value};
@@ -132,18 +132,12 @@ impl TensorFile for CheckpointFile {
     fn load(&self, index: usize) -> Result<TensorData, ReadError> {
         let path = self.source.path();
         let (Some(tensor), Some(entry)) = (self.tensors.get(index), self.entries.get(index)) else {
-            return Err(ReadError::usage(path, format!("there is no tensor {index}")));
+            return Err(no_such_tensor(path, index));
         };
         let fault = |message: String| {
             ReadError::format(path, format!("tensor '{}': {message}", printable(&entry.name)))
         };
-        let Some(dtype) = tensor.dtype else {
-            let name = entry.value.tensor().map(|record| record.dtype.to_string()).unwrap_or_default();
-            return Err(fault(format!(
-                "element type {} is not supported; save the tensor as float32",
-                printable(&name)
-            )));
-        };
+        let dtype = tensor.dtype.ok_or_else(|| fault(unsupported(&entry.element())))?;
         let written: u64 = tensor.pieces.iter().map(|piece| piece.end - piece.start).sum();
         let needed =
             probe_dump::element_count(&tensor.shape).and_then(|count| count.checked_mul(dtype.size()));

@@ -59,6 +59,23 @@ pub trait TensorFile: Send + Sync + fmt::Debug {
     }
 }
 
+/// Returns the error for a position beyond the content of a file.
+fn no_such_tensor(path: &Path, index: usize) -> ReadError {
+    ReadError::usage(path, format!("there is no tensor {index}"))
+}
+
+/// Describes a tensor whose elements cannot be read.
+fn unsupported(element: &str) -> String {
+    format!("element type {} is not supported; save the tensor as float32", printable(element))
+}
+
+impl Entry {
+    /// Returns the name of its element type.
+    fn element(&self) -> String {
+        self.value.tensor().map(|record| record.dtype.to_string()).unwrap_or_default()
+    }
+}
+
 /// Opens any tensor file, detecting its format from its content.
 ///
 /// # Errors

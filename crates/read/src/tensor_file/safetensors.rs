@@ -20,7 +20,7 @@ use serde::de::{
     DeserializeSeed, Deserializer, Error as _, IgnoredAny, IntoDeserializer as _, MapAccess, Visitor,
 };
 
-use super::{Entry, TensorFile, printable};
+use super::{Entry, TensorFile, no_such_tensor, printable, unsupported};
 use crate::ReadError;
 use probe_dump::{DType, MAX_DIMS, RecordedDType, TensorData, TensorRecord, Value};
 use probe_files::limits::MAX_HEADER_BYTES;
@@ -93,16 +93,12 @@ impl TensorFile for SafetensorsFile {
     fn load(&self, index: usize) -> Result<TensorData, ReadError> {
         let path = self.source.path();
         let (Some(tensor), Some(entry)) = (self.tensors.get(index), self.entries.get(index)) else {
-            return Err(ReadError::usage(path, format!("there is no tensor {index}")));
+            return Err(no_such_tensor(path, index));
         };
         let damaged = |message: String| {
             ReadError::format(path, format!("tensor '{}': {message}", printable(&entry.name)))
         };
-        let Some(dtype) = tensor.dtype else {
-            let name = entry.value.tensor().map(|record| record.dtype.to_string()).unwrap_or_default();
-            let name = printable(&name);
-            return Err(damaged(format!("element type {name} is not supported; save the tensor as float32")));
-        };
+        let dtype = tensor.dtype.ok_or_else(|| damaged(unsupported(&entry.element())))?;
         let bytes = self.source.data(tensor.bytes.clone(), "a tensor")?;
         TensorData::contiguous(bytes.storage, bytes.range, dtype, tensor.shape.clone())
             .map_err(|e| damaged(e.to_string()))

@@ -59,6 +59,8 @@ pub enum SlotColumn {
     Tolerance,
     /// Reason for the verdict.
     Reason,
+    /// Pieces of the value that ranks hold, if one side is a run on many ranks.
+    Pieces,
     /// Pass the op ran in.
     Phase,
     /// Path of the module the op ran in.
@@ -141,7 +143,7 @@ impl SlotColumn {
         all.extend(Side::ALL.map(Self::Checksum));
         all.extend(Side::ALL.map(Self::RequiresGrad));
         all.extend(Side::ALL.map(Self::ReferenceError));
-        all.extend([Self::Tolerance, Self::Reason]);
+        all.extend([Self::Tolerance, Self::Reason, Self::Pieces]);
         all
     }
 
@@ -173,6 +175,7 @@ impl SlotColumn {
             Self::ReferenceError(side) => format!("reference_error_{}", side.name()),
             Self::Tolerance => "tolerance".into(),
             Self::Reason => "reason".into(),
+            Self::Pieces => "pieces".into(),
             Self::Phase => "phase".into(),
             Self::Module => "module".into(),
             Self::Recorded => "recorded".into(),
@@ -219,7 +222,8 @@ impl SlotColumn {
             | Self::Recorded
             | Self::Source
             | Self::Stack(_)
-            | Self::OpReason => Kind::Category,
+            | Self::OpReason
+            | Self::Pieces => Kind::Category,
             Self::Metric(_)
             | Self::MaxAbsValue(_)
             | Self::Difference(_)
@@ -270,7 +274,7 @@ impl SlotColumn {
             | Self::ReferenceError(_)
             | Self::RequiresGrad(_) => 13,
             Self::RelativeDifference(_) | Self::MaxAbsPosition | Self::Checksum(_) => 18,
-            Self::Tolerance | Self::Reason | Self::OpReason | Self::Stack(_) => 60,
+            Self::Tolerance | Self::Reason | Self::Pieces | Self::OpReason | Self::Stack(_) => 60,
         }
     }
 
@@ -329,6 +333,9 @@ impl SlotColumn {
             ),
             Self::Tolerance => "the rule that decided, with its limit and where the limit comes from".into(),
             Self::Reason => "reason for the verdict; empty if it needs none".into(),
+            Self::Pieces => {
+                "what each rank of a run on many ranks holds of the value, piece by piece; `[0:4+12:16, :]` is a slice, of several ranges".into()
+            }
             Self::Phase => OpColumn::Phase.meaning().into(),
             Self::Module => OpColumn::Module.meaning().into(),
             Self::Recorded => "sides that have the op: both, baseline or candidate".into(),

@@ -95,7 +95,7 @@ const DECIDING: [(SlotColumn, Form); 4] = [
 ];
 
 /// Columns of the slots.
-const SLOTS: [(SlotColumn, Form); 14] = [
+const SLOTS: [(SlotColumn, Form); 15] = [
     (SlotColumn::Slot, Form::Text),
     (SlotColumn::Verdict, Form::Text),
     (SlotColumn::Basis, Form::Text),
@@ -109,6 +109,7 @@ const SLOTS: [(SlotColumn, Form); 14] = [
     (SlotColumn::RequiresGrad(Side::Candidate), Form::Count),
     (SlotColumn::Tolerance, Form::Text),
     (SlotColumn::Reason, Form::Text),
+    (SlotColumn::Pieces, Form::Text),
     (SlotColumn::Identity, Form::Count),
 ];
 
@@ -308,7 +309,7 @@ impl Packer {
         self.ops.rows() >= MAX_OPS || self.slots.rows() >= MAX_SLOTS
     }
 
-    /// Takes what was collected; `None` if there is nothing.
+    /// Takes the collected values; `None` if there are none.
     pub(super) fn take(&mut self) -> Option<Piece> {
         let runs = std::mem::take(&mut self.runs);
         let Texts { lengths, bytes, .. } = &mut self.texts;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use probe_compare::PartReport;
+use probe_compare::{PartReport, Pieces};
 use probe_dump::{
     Checksum, DType, Framework, Number, Op, OpName, Ordinal, PartKey, Rank, RankId, ReadError, RecordedDType,
     RecordedStatistics, Scalar, Slot, SlotSide, Task, TensorData, TensorMetadata, TensorRecord, TensorStore,
@@ -27,6 +27,11 @@ pub(crate) fn hostile_names() -> [String; 6] {
     ]
 }
 
+const STACK: [&str; 2] = [
+    "File /opt/lib/python3/site-packages/torch/nn/modules/activation.py, line 9, in forward, \n F.gelu",
+    "File /home/user/train.py, line 112, in forward, \n x = self.act(x)",
+];
+
 struct NoStore;
 
 impl TensorStore for NoStore {
@@ -42,6 +47,7 @@ pub(crate) struct Part {
     pub(crate) evidence: PartEvidence,
     pub(crate) judged: PartJudgement,
     pub(crate) values: BySlot<Option<u32>>,
+    pub(crate) pieces: Pieces,
     expected: Vec<((usize, usize), Expectation)>,
 }
 
@@ -52,6 +58,7 @@ impl Part {
             evidence: &self.evidence,
             judged: &self.judged,
             values: &self.values,
+            pieces: &self.pieces,
             portraits: &[],
             parts: 1,
         }
@@ -59,26 +66,17 @@ impl Part {
 
     /// Creates an empty part.
     pub(crate) fn new(step: u64, task: Task) -> Self {
-        let rank = || {
-            Rank {
+        let rank = || Rank {
             key: PartKey { step, rank: RankId::Rank(0), label: "rank0".into() },
             framework: Framework::default(),
             task,
             level: "mix".into(),
             ops: Vec::new(),
-            stacks: vec![
-                [
-                    "File /opt/lib/python3/site-packages/torch/nn/modules/activation.py, line 9, in forward, \n F.gelu",
-                    "File /home/user/train.py, line 112, in forward, \n x = self.act(x)",
-                ]
-                .map(Into::into)
-                .into(),
-            ],
+            stacks: vec![STACK.map(Into::into).into()],
             store: Arc::new(NoStore),
             faults: Vec::new(),
-        notes: Vec::new(),
-        cut: false,
-        }
+            notes: Vec::new(),
+            cut: false,
         };
         Self {
             pair: PartPair {
@@ -92,6 +90,7 @@ impl Part {
             },
             evidence: PartEvidence::default(),
             values: BySlot::default(),
+            pieces: Pieces::new(),
             expected: Vec::new(),
             judged: PartJudgement {
                 rules: vec!["float32 default: rel_l2 <= 6.1e-5 (sqrt(n) roundings)".into()],
@@ -112,22 +111,56 @@ impl Part {
             });
             b.extend(spec.baseline.map(slot));
             c.extend(spec.candidate.map(slot));
-            let expected = |error| Expectation { error, floor: 3e-7, expected: 4e-7 };
             let place = (self.pair.ops.len(), judged.len());
-            let error = spec.evidence.metric(probe_measure::Metric::RelL2);
-            self.expected.extend(error.map(|error| (place, expected(error))));
-            judged.push(SlotJudgement {
-                verdict: spec.verdict,
-                error: error.into(),
-                rule: matches!(spec.verdict, Verdict::Close | Verdict::Differs).then(|| Ordinal::of(0)),
-                reason: if spec.verdict.is_fine() {
-                    "".into()
-                } else {
-                    format!("made {}", spec.verdict).into()
-                },
-            });
+            let slot = judgement(spec.verdict, &spec.evidence);
+            let expected = |error| Expectation { error, floor: 3e-7, expected: 4e-7 };
+            self.expected.extend(slot.error.get().map(|error| (place, expected(error))));
+            judged.push(slot);
             evidence.push(spec.evidence);
         }
+        let paired = self.push_op(name, role, (b, c));
+        let error = |result: bool| {
+            let of = judged.iter().zip(&pairs).filter(|(_, pair)| {
+                self.slot(paired, **pair).is_some_and(|slot| slot.side.is_result() == result)
+            });
+            of.filter_map(|(judged, _)| judged.error.get()).reduce(f64::max).into()
+        };
+        let (input_error, output_error) = (error(false), error(true));
+        let worst = judged
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| !slot.verdict.is_fine())
+            .max_by_key(|(_, slot)| slot.verdict)
+            .map(|(position, _)| position);
+        self.count(paired, role, &judged);
+        let reason = if role == Role::Clean { "" } else { "inputs bit-equal, rel_l2 1.0e-2, cosine 0.99995" };
+        if let Some(cause) = cause {
+            let slot = worst.and_then(|position| self.slot(paired, pairs[position]));
+            let slot = slot.map(|slot| slot.path.to_string()).unwrap_or_default();
+            let shown = worst.map_or(&Evidence::Nothing, |position| &evidence[position]);
+            let finding =
+                Finding { op: name.into(), slot, role, reason: reason.into(), ..self.finding(cause, shown) };
+            self.judged.findings.push(finding);
+        }
+        self.judged.ops.push(OpJudgement {
+            role,
+            cause,
+            verdict: judged.iter().map(|slot| slot.verdict).max().unwrap_or(Verdict::Unknown),
+            input_error,
+            output_error,
+            worst: worst.map(Ordinal::of),
+            reason: reason.into(),
+            follows: None,
+        });
+        self.judged.slots.push(judged);
+        self.judged.expectations = self.expected.iter().copied().collect();
+        self.evidence.push(evidence);
+        self.values.push((0_u32..).take(pairs.len()).map(Some));
+        self.pair.ops.push(OpPair { ops: paired, slots: pairs.into_iter().collect() });
+    }
+
+    /// Adds an op to the sides that have it.
+    fn push_op(&mut self, name: &str, role: Role, (b, c): (Vec<Slot>, Vec<Slot>)) -> Paired {
         let both_empty = b.is_empty() && c.is_empty();
         let op = |slots: Vec<Slot>| Op {
             slots,
@@ -147,80 +180,64 @@ impl Part {
         if paired.candidate().is_some() {
             self.pair.candidate.ops.push(op(c));
         }
-        let error = |result: bool| {
-            let of = judged.iter().zip(&pairs).filter(|(_, pair)| {
-                let (b, c) = self.pair.slot(&OpPair { ops: paired, slots: SlotPairs::in_order(0) }, **pair);
-                b.or(c).is_some_and(|slot| slot.side.is_result() == result)
-            });
-            of.filter_map(|(judged, _)| judged.error.get()).reduce(f64::max).into()
-        };
-        let (input_error, output_error) = (error(false), error(true));
-        let worst = judged
-            .iter()
-            .enumerate()
-            .filter(|(_, slot)| !slot.verdict.is_fine())
-            .max_by_key(|(_, slot)| slot.verdict)
-            .map(|(position, _)| position);
-        let verdict = judged.iter().map(|slot| slot.verdict).max().unwrap_or(Verdict::Unknown);
-        for slot in &judged {
+        paired
+    }
+
+    /// Returns a slot as the baseline has it, else the candidate.
+    fn slot(&self, op: Paired, slot: Paired) -> Option<&Slot> {
+        let (b, c) = self.pair.slot(&OpPair { ops: op, slots: SlotPairs::in_order(0) }, slot);
+        b.or(c)
+    }
+
+    fn count(&mut self, op: Paired, role: Role, slots: &[SlotJudgement]) {
+        for slot in slots {
             self.judged.counts.verdicts[slot.verdict as usize] += 1;
         }
         self.judged.counts.roles[role as usize] += 1;
-        match paired {
+        match op {
             Paired::Both(..) => self.judged.counts.ops_paired += 1,
             Paired::BaselineOnly(_) => self.judged.counts.ops_baseline_only += 1,
             Paired::CandidateOnly(_) => self.judged.counts.ops_candidate_only += 1,
         }
-        let reason = if role == Role::Clean { "" } else { "inputs bit-equal, rel_l2 1.0e-2, cosine 0.99995" };
-        if let Some(cause) = cause {
-            let slot = worst.and_then(|position| {
-                let (b, c) =
-                    self.pair.slot(&OpPair { ops: paired, slots: SlotPairs::in_order(0) }, pairs[position]);
-                b.or(c).map(|slot| slot.path.to_string())
-            });
-            let shown = worst.map_or(&Evidence::Nothing, |position| &evidence[position]);
-            self.judged.findings.push(Finding {
-                step: self.pair.step,
-                rank: self.pair.rank,
-                order: self.pair.ops.len(),
-                op: name.into(),
-                slot: slot.unwrap_or_default(),
-                cause,
-                role,
-                metrics: shown.metrics(),
-                basis: shown.basis(),
-                reference: ReferenceErrors::default(),
-                place: matches!(shown, Evidence::Data(_)).then(|| ErrorPlace {
-                    shape: vec![4, 8, 16],
-                    largest: Some(LargestError { index: vec![0, 3, 1], baseline: 1.5, candidate: 1.53 }),
-                    extremes: None,
-                    region: Some(vec![0..4, 3..4, 0..16]),
-                }),
-                reason: reason.into(),
-                followers: 0,
-                stack: vec!["File /home/user/train.py, line 112, in forward, x = self.act(x)".into()],
-                source: (cause != Cause::Structure).then(|| "train.py:112".into()),
-                module: Some("layers.0.mlp".into()),
-                below: Vec::new(),
-                caller: None,
-                collectives: 0,
-            });
-        }
-        self.judged.ops.push(OpJudgement {
-            role,
+    }
+
+    /// Returns a finding on the next op, without name, slot, role and reason.
+    fn finding(&self, cause: Cause, shown: &Evidence) -> Finding {
+        Finding {
+            step: self.pair.step,
+            rank: self.pair.rank,
+            order: self.pair.ops.len(),
+            op: String::new(),
+            slot: String::new(),
             cause,
-            verdict,
-            input_error,
-            output_error,
-            worst: worst.map(Ordinal::of),
-            reason: reason.into(),
-            follows: None,
-        });
-        self.judged.slots.push(judged);
-        self.judged.expectations = self.expected.iter().copied().collect();
-        self.evidence.push(evidence);
-        self.values.push((0_u32..).take(pairs.len()).map(Some));
-        self.pair.ops.push(OpPair { ops: paired, slots: pairs.into_iter().collect() });
+            role: Role::Clean,
+            metrics: shown.metrics(),
+            basis: shown.basis(),
+            reference: ReferenceErrors::default(),
+            place: matches!(shown, Evidence::Data(_)).then(|| ErrorPlace {
+                shape: vec![4, 8, 16],
+                largest: Some(LargestError { index: vec![0, 3, 1], baseline: 1.5, candidate: 1.53 }),
+                extremes: None,
+                region: Some(vec![0..4, 3..4, 0..16]),
+            }),
+            reason: String::new(),
+            followers: 0,
+            stack: vec!["File /home/user/train.py, line 112, in forward, x = self.act(x)".into()],
+            source: (cause != Cause::Structure).then(|| "train.py:112".into()),
+            module: Some("layers.0.mlp".into()),
+            below: Vec::new(),
+            caller: None,
+            collectives: 0,
+        }
+    }
+}
+
+fn judgement(verdict: Verdict, evidence: &Evidence) -> SlotJudgement {
+    SlotJudgement {
+        verdict,
+        error: evidence.metric(probe_measure::Metric::RelL2).into(),
+        rule: matches!(verdict, Verdict::Close | Verdict::Differs).then(|| Ordinal::of(0)),
+        reason: if verdict.is_fine() { "".into() } else { format!("made {verdict}").into() },
     }
 }
 
@@ -310,7 +327,12 @@ fn broken() -> Evidence {
     }))
 }
 
+/// Pieces of a result that two ranks hold.
+pub(crate) const SHARDS: &str =
+    "rank 0: [0:2, :, :], relative error 0.0e0; rank 1: [2:4, :, :], relative error 1.4e-2";
+
 /// Returns a part with every verdict, role and cause at least once.
+// One list of ops; its length is theirs.
 pub(crate) fn everything() -> Part {
     let mut part = Part::new(0, Task::Tensor);
     let number = |value| Value::Scalar(Scalar::Number(Number::Float(value)));
@@ -429,6 +451,7 @@ pub(crate) fn everything() -> Part {
         part.push(&name, Role::Clean, None, vec![both("output.0", tensor(), data(0.0), Verdict::BitEqual)]);
     }
     part.judged.counts.parts = 1;
+    part.pieces.insert((1, 1), SHARDS.into());
     part
 }
 

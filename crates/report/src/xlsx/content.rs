@@ -22,12 +22,13 @@ impl Content {
     const SKETCHES: Self = Self(128);
     /// Answers of replays, which come later than the comparison.
     pub(super) const REPLAYS: Self = Self(256);
+    const PIECES: Self = Self(512);
     /// Every column that a comparison can fill.
-    pub(super) const EVERYTHING: Self = Self(255);
+    pub(super) const EVERYTHING: Self = Self(255 | 512);
 
     /// Returns the contents of `part`.
     pub(super) fn of(part: &PartReport<'_>) -> Self {
-        let mut found = Self::default();
+        let mut found = if part.pieces.is_empty() { Self::default() } else { Self::PIECES };
         for evidence in part.evidence.of_slots() {
             found = found.union(match evidence {
                 Evidence::Data(_) => Self::DATA,
@@ -69,6 +70,9 @@ impl Content {
             Cell::Text(_) => Self::DIFFERENCES,
             _ => Self::default(),
         };
+        if cell(SlotColumn::Pieces) != Cell::Empty {
+            found = found.union(Self::PIECES);
+        }
         for side in Side::ALL {
             for (column, what) in [
                 (SlotColumn::Checksum(side), Self::CHECKSUMS),
@@ -133,6 +137,7 @@ pub(super) fn slot_columns(content: Content) -> Vec<SlotColumn> {
         SlotColumn::Checksum(_) => content.has(Content::CHECKSUMS),
         SlotColumn::Value(_) => content.has(Content::VALUES),
         SlotColumn::RequiresGrad(_) => content.has(Content::GRADIENTS),
+        SlotColumn::Pieces => content.has(Content::PIECES),
         _ => true,
     };
     SlotColumn::all().into_iter().filter(fills).collect()

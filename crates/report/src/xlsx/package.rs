@@ -86,7 +86,7 @@ impl<W: Write> Package<W> {
         Ok(())
     }
 
-    /// Writes the directory, and returns what was written to.
+    /// Writes the directory, and returns the writer.
     pub(super) fn finish(mut self) -> io::Result<W> {
         let length = self.directory.len() as u64;
         let (members, at) = (self.members, self.at);
@@ -130,7 +130,7 @@ fn extra_field(numbers: &[u64]) -> Vec<u8> {
     field
 }
 
-/// Returns the 32-bit form, which says "see the 64-bit form" of what it cannot hold.
+/// Returns the 32-bit form, which says "see the 64-bit form" for a number that it cannot hold.
 fn narrow(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,4 @@
-//! A sheet of two columns: words, and what they mean.
+//! A sheet of two columns: words, and their meanings.
 
 use std::io;
 use std::path::Path;

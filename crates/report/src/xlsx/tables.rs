@@ -39,7 +39,7 @@ pub(super) struct Entry<O> {
     pub(super) in_summary: bool,
     /// Rows in the table of values.
     pub(super) values: u64,
-    /// Rows in the table of what only one side has.
+    /// Rows in the table of ops that only one side has.
     pub(super) unmatched: u64,
     /// Where it is, if it is at fault.
     pub(super) fault: Option<Place>,
@@ -62,7 +62,7 @@ pub(super) struct Tables {
     pub(super) summary: Table<OpColumn>,
     pub(super) values: Table<SlotColumn>,
     pub(super) unmatched: Table<UnmatchedColumn>,
-    /// Number of rows of what only one side has at which no further op is added.
+    /// Number of such rows at which no further op is added.
     pub(super) most_unmatched: u64,
     /// Rows that were not added for that reason.
     pub(super) unmatched_left_out: u64,

@@ -76,7 +76,7 @@ impl Name {
 /// Prefixes that wrappers of a model add to all names.
 const WRAPPERS: [&str; 5] = ["module.", "model.", "_orig_mod.", "_fsdp_wrapped_module.", "base_model."];
 
-/// First parts of names of what training keeps beside the weights.
+/// First parts of the names of other values that training keeps beside the weights.
 const BESIDE: [&str; 12] = [
     "optimizer",
     "optim",

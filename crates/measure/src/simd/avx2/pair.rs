@@ -27,6 +27,7 @@ pub(crate) fn pair<const KIND: u8>(path: Path, b: &[u8], c: &[u8]) -> BlockSums 
 }
 
 /// Any elements, in one sweep.
+// One loop whose sums stay in registers: a part of it as a function would keep them in memory.
 #[target_feature(enable = "avx2,fma,f16c,popcnt")]
 fn masked<const KIND: u8>(b: &[u8], c: &[u8]) -> BlockSums {
     let (baseline, candidate) = (side::<KIND>(true, b), side::<KIND>(true, c));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use literal::Literal;
 
 use super::byte_order::swapped;
-use super::{Entry, TensorFile, printable};
+use super::{Entry, TensorFile, no_such_tensor, printable};
 use crate::ReadError;
 use probe_dump::{
     DType, RecordedDType, TensorData, TensorMetadata, TensorRecord, Value, contiguous_strides, element_count,
@@ -220,7 +220,7 @@ impl TensorFile for NpyFile {
 
     fn load(&self, index: usize) -> Result<TensorData, ReadError> {
         if index != 0 {
-            return Err(ReadError::usage(self.source.path(), format!("there is no tensor {index}")));
+            return Err(no_such_tensor(self.source.path(), index));
         }
         load(&self.source, 0..self.source.len())
     }

@@ -72,6 +72,7 @@ pub(in crate::tensor_file) enum Class {
 
 impl Class {
     /// Looks up a class; `None` if it does not belong in a checkpoint.
+    // One table of all accepted modules; its length is theirs.
     pub(super) fn named(module: &str, name: &str) -> Option<Self> {
         match module {
             "torch._utils" => rebuild(name).map(Self::Rebuild).or(match name {

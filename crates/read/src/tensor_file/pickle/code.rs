@@ -6,6 +6,14 @@ pub(super) struct Code<'a> {
     at: usize,
 }
 
+/// Bytes of a length or an index; all are little endian.
+#[derive(Clone, Copy)]
+pub(super) enum Width {
+    One,
+    Four,
+    Eight,
+}
+
 impl<'a> Code<'a> {
     pub(super) const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, at: 0 }
@@ -46,13 +54,13 @@ impl<'a> Code<'a> {
         self.array().map(|[byte]| byte)
     }
 
-    pub(super) fn length4(&mut self) -> Result<usize, String> {
-        let length = u32::from_le_bytes(self.array()?);
-        usize::try_from(length).map_err(|e| e.to_string())
-    }
-
-    pub(super) fn length8(&mut self) -> Result<usize, String> {
-        let length = u64::from_le_bytes(self.array()?);
+    /// Reads a length or an index of this width.
+    pub(super) fn length(&mut self, width: Width) -> Result<usize, String> {
+        let length = match width {
+            Width::One => u64::from(self.byte()?),
+            Width::Four => u64::from(u32::from_le_bytes(self.array()?)),
+            Width::Eight => u64::from_le_bytes(self.array()?),
+        };
         usize::try_from(length).map_err(|e| e.to_string())
     }
 

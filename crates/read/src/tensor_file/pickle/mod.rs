@@ -15,7 +15,7 @@ pub(super) use classes::{Class, Element};
 pub(super) use heap::{Heap, Inline, Item, Rebuilt, Span, StorageId};
 
 use classes::ArrayPart;
-use code::Code;
+use code::{Code, Width};
 use heap::index;
 
 use super::printable;
@@ -79,133 +79,68 @@ struct Machine<'a> {
     limit: usize,
 }
 
+/// Values that an opcode takes off the stack.
+#[derive(Clone, Copy)]
+enum Taken {
+    /// This many from its top.
+    Top(usize),
+    /// All above the last mark.
+    AboveMark,
+}
+
 impl<'a> Machine<'a> {
     /// Runs one opcode; returns the program's result if it was the last.
+    // One table of all opcodes that torch writes; its length is theirs.
     fn step(&mut self) -> Result<Option<Item<'a>>, String> {
         let opcode = self.code.byte()?;
         match opcode {
             // PROTO
-            0x80 => {
-                let version = self.code.byte()?;
-                if !(2..=5).contains(&version) {
-                    return Err(format!("pickle protocol {version} is not supported, only 2 to 5"));
-                }
-            }
+            0x80 => self.protocol()?,
             // FRAME: a hint for readers of streams
             0x95 => drop(self.code.take(8)?),
             b'.' => return self.stop().map(Some),
-            b'(' => {
-                self.draw(1)?;
-                self.marks.push(self.stack.len());
-            }
+            b'(' => self.mark()?,
             b'N' => self.push(Item::None)?,
             0x88 => self.push(Item::Bool(true))?,
             0x89 => self.push(Item::Bool(false))?,
-            b'K' => {
-                let value = self.code.byte()?;
-                self.push(Item::Int(i64::from(value)))?;
-            }
-            b'M' => {
-                let value = u16::from_le_bytes(self.code.array()?);
-                self.push(Item::Int(i64::from(value)))?;
-            }
-            b'J' => {
-                let value = i32::from_le_bytes(self.code.array()?);
-                self.push(Item::Int(i64::from(value)))?;
-            }
+            // BININT1, BININT2, BININT
+            b'K' | b'M' | b'J' => self.integer(opcode)?,
             // LONG1, LONG4
-            0x8a => {
-                let length = self.code.byte()?;
-                self.long(usize::from(length))?;
-            }
-            0x8b => {
-                let length = self.code.length4()?;
-                self.long(length)?;
-            }
-            b'G' => {
-                let value = f64::from_be_bytes(self.code.array()?);
-                self.push(Item::Float(value))?;
-            }
-            // BINUNICODE, SHORT_BINUNICODE, BINUNICODE8
-            b'X' => {
-                let length = self.code.length4()?;
-                self.text(length)?;
-            }
-            0x8c => {
-                let length = self.code.byte()?;
-                self.text(usize::from(length))?;
-            }
-            0x8d => {
-                let length = self.code.length8()?;
-                self.text(length)?;
-            }
+            0x8a => self.long(Width::One)?,
+            0x8b => self.long(Width::Four)?,
+            b'G' => self.float()?,
+            // SHORT_BINUNICODE, BINUNICODE, BINUNICODE8
+            0x8c => self.text(Width::One)?,
+            b'X' => self.text(Width::Four)?,
+            0x8d => self.text(Width::Eight)?,
             // SHORT_BINBYTES and SHORT_BINSTRING, BINBYTES and BINSTRING, BINBYTES8 and BYTEARRAY8
-            b'C' | b'U' => {
-                let length = self.code.byte()?;
-                self.bytes(usize::from(length))?;
-            }
-            b'B' | b'T' => {
-                let length = self.code.length4()?;
-                self.bytes(length)?;
-            }
-            0x8e | 0x96 => {
-                let length = self.code.length8()?;
-                self.bytes(length)?;
-            }
+            b'C' | b'U' => self.bytes(Width::One)?,
+            b'B' | b'T' => self.bytes(Width::Four)?,
+            0x8e | 0x96 => self.bytes(Width::Eight)?,
             b')' => self.push(Item::Tuple(Span::default()))?,
-            0x85..=0x87 => self.tuple(usize::from(opcode - 0x84))?,
-            b't' => {
-                let count = self.above_mark()?;
-                self.tuple(count)?;
-            }
-            b']' => {
-                let list = self.heap.new_list();
-                self.push(list)?;
-            }
-            b'a' => self.append(1)?,
-            b'e' => {
-                let count = self.above_mark()?;
-                self.append(count)?;
-            }
-            b'}' => {
-                let dict = self.heap.new_dict();
-                self.push(dict)?;
-            }
-            b's' => self.set_items(2)?,
-            b'u' => {
-                let count = self.above_mark()?;
-                self.set_items(count)?;
-            }
+            0x85..=0x87 => self.tuple(Taken::Top(usize::from(opcode - 0x84)))?,
+            b't' => self.tuple(Taken::AboveMark)?,
+            b']' => self.empty_list()?,
+            b'a' => self.append(Taken::Top(1))?,
+            b'e' => self.append(Taken::AboveMark)?,
+            b'}' => self.empty_dict()?,
+            b's' => self.set_items(Taken::Top(2))?,
+            b'u' => self.set_items(Taken::AboveMark)?,
             // EMPTY_SET, ADDITEMS, FROZENSET: sets are kept as one opaque value
             0x8f => self.push(Item::Opaque)?,
-            0x90 => {
-                let count = self.above_mark()?;
-                self.pop_many(count)?;
-            }
+            0x90 => self.discard_above_mark()?,
             0x91 => {
-                let count = self.above_mark()?;
-                self.pop_many(count)?;
+                self.discard_above_mark()?;
                 self.push(Item::Opaque)?;
             }
             b'c' => self.global()?,
             0x93 => self.stack_global()?,
-            b'q' => {
-                let index = self.code.byte()?;
-                self.remember(usize::from(index))?;
-            }
-            b'r' => {
-                let index = self.code.length4()?;
-                self.remember(index)?;
-            }
+            // BINPUT, LONG_BINPUT, MEMOIZE, BINGET, LONG_BINGET
+            b'q' => self.put(Width::One)?,
+            b'r' => self.put(Width::Four)?,
             0x94 => self.remember(self.memo.len())?,
-            b'h' => {
-                let index = self.code.byte()?;
-                self.recall(usize::from(index))?;
-            }
-            b'j' => {
-                let index = self.code.length4()?;
-                self.recall(index)?;
-            }
+            b'h' => self.get(Width::One)?,
+            b'j' => self.get(Width::Four)?,
             b'Q' => self.persistent_id()?,
             // REDUCE, NEWOBJ
             b'R' | 0x81 => self.call()?,
@@ -213,6 +148,14 @@ impl<'a> Machine<'a> {
             other => return Err(format!("opcode 0x{other:02x} is not used by torch checkpoints")),
         }
         Ok(None)
+    }
+
+    fn protocol(&mut self) -> Result<(), String> {
+        let version = self.code.byte()?;
+        if !(2..=5).contains(&version) {
+            return Err(format!("pickle protocol {version} is not supported, only 2 to 5"));
+        }
+        Ok(())
     }
 
     fn draw(&mut self, count: usize) -> Result<(), String> {
@@ -246,10 +189,21 @@ impl<'a> Machine<'a> {
         top.copied().ok_or_else(|| "the program looks at an empty stack".into())
     }
 
-    /// Closes the last mark and returns the number of values above it.
-    fn above_mark(&mut self) -> Result<usize, String> {
-        let mark = self.marks.pop().ok_or("the program closes a mark that was never set")?;
-        Ok(self.stack.len().saturating_sub(mark))
+    fn mark(&mut self) -> Result<(), String> {
+        self.draw(1)?;
+        self.marks.push(self.stack.len());
+        Ok(())
+    }
+
+    /// Returns the number of values an opcode takes; closes the last mark if they lie above it.
+    fn count(&mut self, taken: Taken) -> Result<usize, String> {
+        match taken {
+            Taken::Top(count) => Ok(count),
+            Taken::AboveMark => {
+                let mark = self.marks.pop().ok_or("the program closes a mark that was never set")?;
+                Ok(self.stack.len().saturating_sub(mark))
+            }
+        }
     }
 
     /// Returns the stack position of its top `count` values.
@@ -258,26 +212,44 @@ impl<'a> Machine<'a> {
         start.ok_or_else(|| "the program takes more values than the stack has".into())
     }
 
-    fn pop_many(&mut self, count: usize) -> Result<(), String> {
+    fn discard_above_mark(&mut self) -> Result<(), String> {
+        let count = self.count(Taken::AboveMark)?;
         let start = self.upper(count)?;
         self.stack.truncate(start);
         Ok(())
     }
 
-    fn text(&mut self, length: usize) -> Result<(), String> {
+    fn integer(&mut self, opcode: u8) -> Result<(), String> {
+        let value = match opcode {
+            b'K' => i64::from(self.code.byte()?),
+            b'M' => i64::from(u16::from_le_bytes(self.code.array()?)),
+            _ => i64::from(i32::from_le_bytes(self.code.array()?)),
+        };
+        self.push(Item::Int(value))
+    }
+
+    fn float(&mut self) -> Result<(), String> {
+        let value = f64::from_be_bytes(self.code.array()?);
+        self.push(Item::Float(value))
+    }
+
+    fn text(&mut self, width: Width) -> Result<(), String> {
+        let length = self.code.length(width)?;
         let bytes = self.code.take(length)?;
         // Python may write lone surrogates, which are not UTF-8: such text is kept as opaque bytes.
         let item = std::str::from_utf8(bytes).map_or(Item::Opaque, Item::Text);
         self.push(item)
     }
 
-    fn bytes(&mut self, length: usize) -> Result<(), String> {
+    fn bytes(&mut self, width: Width) -> Result<(), String> {
+        let length = self.code.length(width)?;
         let at = self.code.position();
         self.code.take(length)?;
         self.push(Item::Bytes(Inline { at: index(at), length: index(length), is_text: false }))
     }
 
-    fn long(&mut self, length: usize) -> Result<(), String> {
+    fn long(&mut self, width: Width) -> Result<(), String> {
+        let length = self.code.length(width)?;
         let bytes = self.code.take(length)?;
         let item = if length <= 8 {
             // Two's complement, little endian; the sign is the top bit of the last byte.
@@ -291,14 +263,21 @@ impl<'a> Machine<'a> {
         self.push(item)
     }
 
-    fn tuple(&mut self, count: usize) -> Result<(), String> {
+    fn tuple(&mut self, taken: Taken) -> Result<(), String> {
+        let count = self.count(taken)?;
         self.draw(count)?;
         let start = self.upper(count)?;
         let tuple = self.heap.new_tuple(self.stack.drain(start..));
         self.push(tuple)
     }
 
-    fn append(&mut self, count: usize) -> Result<(), String> {
+    fn empty_list(&mut self) -> Result<(), String> {
+        let list = self.heap.new_list();
+        self.push(list)
+    }
+
+    fn append(&mut self, taken: Taken) -> Result<(), String> {
+        let count = self.count(taken)?;
         self.draw(count)?;
         let start = self.upper(count)?;
         let below = start.checked_sub(1).filter(|&at| at >= self.floor()).and_then(|at| self.stack.get(at));
@@ -310,7 +289,13 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn set_items(&mut self, count: usize) -> Result<(), String> {
+    fn empty_dict(&mut self) -> Result<(), String> {
+        let dict = self.heap.new_dict();
+        self.push(dict)
+    }
+
+    fn set_items(&mut self, taken: Taken) -> Result<(), String> {
+        let count = self.count(taken)?;
         self.draw(count)?;
         let start = self.upper(count)?;
         let below = start.checked_sub(1).filter(|&at| at >= self.floor()).and_then(|at| self.stack.get(at));
@@ -336,6 +321,11 @@ impl<'a> Machine<'a> {
         }
     }
 
+    fn put(&mut self, width: Width) -> Result<(), String> {
+        let index = self.code.length(width)?;
+        self.remember(index)
+    }
+
     fn remember(&mut self, index: usize) -> Result<(), String> {
         let item = self.top()?;
         if index >= self.memo.len() {
@@ -349,7 +339,8 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn recall(&mut self, index: usize) -> Result<(), String> {
+    fn get(&mut self, width: Width) -> Result<(), String> {
+        let index = self.code.length(width)?;
         let item = self.memo.get(index).copied().flatten();
         self.push(item.ok_or_else(|| format!("the program uses value {index} before making it"))?)
     }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::byte_order::swapped;
 use super::pickle::{self, Element, Inline, Item, Rebuilt, StorageId};
-use super::{Entry, TensorFile, printable};
+use super::{Entry, TensorFile, no_such_tensor, printable, unsupported};
 use crate::ReadError;
 use crate::archive::{Archive, Member};
 use probe_dump::{DType, TensorData, element_count, is_row_major};
@@ -76,12 +76,7 @@ impl TensorFile for TorchFile {
 
     fn load(&self, index: usize) -> Result<TensorData, ReadError> {
         let tensor = self.of_entry.get(index).copied().flatten().and_then(|at| self.tensors.get(at as usize));
-        let Some(tensor) = tensor else {
-            return Err(ReadError::usage(
-                self.archive.source().path(),
-                format!("there is no tensor {index}"),
-            ));
-        };
+        let tensor = tensor.ok_or_else(|| no_such_tensor(self.archive.source().path(), index))?;
         let storage = tensor.storage.and_then(|at| self.storages.get(at as usize));
         load(&self.archive, &self.program, tensor, storage, self.big_endian)
     }
@@ -122,9 +117,7 @@ fn load(
     }
     let dtype = match tensor.element {
         Element::Known(dtype) => dtype,
-        Element::Other(name) => {
-            return Err(damaged(format!("element type {name} is not supported; save the tensor as float32")));
-        }
+        Element::Other(name) => return Err(damaged(unsupported(name))),
     };
     if let Some(inline) = tensor.inline {
         return of_program(program, inline, tensor, dtype).map_err(damaged);
