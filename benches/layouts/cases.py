@@ -26,10 +26,12 @@ class Case:
     schedule: str = "1f1b"
     bounds: tuple[int, ...] = ()
     layers: int = 2
+    micro: int = 0
     dtype: str = "float32"
     optimizer: str = "sgd"
     dropout: float = 0.0
     clip: float = 0.0
+    split_loss: bool = False
     steps: int = 1
     level: str = "mix"
     task: str = "tensor"
@@ -74,12 +76,17 @@ LAYOUTS = [
     Case("ep4-llama", {"ep": 4}, moe=True, llama=True),
     Case("ep2-dispatch", {"ep": 2}, moe=True, dispatch=True, llama=True),
     Case("ep4-dispatch", {"ep": 4}, moe=True, dispatch=True),
+    Case("tp2-loss", {"tp": 2}, split_loss=True),
+    Case("tp4-loss-llama", {"tp": 4}, llama=True, split_loss=True),
     # Both runs are spread.
     Case("tp2-tp4", {"tp": 4}, {"tp": 2}),
     Case("tp4-tp2", {"tp": 2}, {"tp": 4}, sequence=True),
     Case("tp2-tp4-torch", {"tp": 4}, {"tp": 2}, style="torch"),
     Case("tp2-pp2", {"pp": 2}, {"tp": 2, "pp": 1}),
     Case("pp2-tp2-llama", {"tp": 2, "pp": 1}, {"pp": 2}, llama=True),
+    Case("pp2tp2-pp4", {"pp": 4}, {"pp": 2, "tp": 2}, layers=4, micro=4),
+    Case("pp4-pp2tp2-llama", {"pp": 2, "tp": 2}, {"pp": 4}, llama=True, layers=4, micro=4),
+    Case("ep2-ep4", {"ep": 4}, {"ep": 2}, moe=True),
 ]
 
 TWICE = r"reduced twice, or a sum where a mean is due: {0} times"
@@ -88,8 +95,8 @@ LESS = r"averaged where a sum is due, or a term is missing: 0\.{0}\d* times"
 
 # Fault: layouts that have it, the op or ops that may be named, the words.
 FAULTS: dict[str, tuple[list[str], str, str]] = {
-    "drop": (["tp2-tp4", "pp2-tp2-llama", "tp2-torch", "tp2-torch-llama", "tp2", "tp2-llama", "tp2-dp2", "pp2-tp2", "cp2-tp2"], r"layers\.1\.mlp\.down|layers\.1\.mlp\.Mlp|linear", r"holds a partial sum; the all-reduce over tp is missing"),
-    "double": (["tp2", "tp2-llama"], r"layers\.1\.mlp\.down", TWICE.format(ABOUT_2)),
+    "drop": (["pp4-pp2tp2-llama", "tp2-tp4", "pp2-tp2-llama", "tp2-torch", "tp2-torch-llama", "tp2", "tp2-llama", "tp2-dp2", "pp2-tp2", "cp2-tp2"], r"layers\.1\.mlp\.down|layers\.1\.mlp\.Mlp|linear", r"holds a partial sum; the all-reduce over tp is missing"),
+    "double": (["pp4-pp2tp2-llama", "tp2", "tp2-llama"], r"layers\.1\.mlp\.down", TWICE.format(ABOUT_2)),
     "mean": (["tp2-tp4", "tp2", "tp2-llama", "pp2-tp2"], r"layers\.1\.mlp\.down", LESS.format(5)),
     "wrong-group": (["tp2-dp2"], r"layers\.1\.mlp\.down", r"partial sum; the all-reduce over tp is missing|another group"),
     "backward-drop": (["tp2", "tp2-llama"], r"layers\.1\.mlp\.(up|Mlp)|layers\.1\.second|linear|(layer|rms)_norm\.3", r"gradient .*partial sum; the all-reduce over tp is missing"),
@@ -100,9 +107,10 @@ FAULTS: dict[str, tuple[list[str], str, str]] = {
     "shard-order": (["tp2", "tp2-llama"], r"layers\.1\.mlp\.(up|down)|linear|mul|gelu", r"rank 0 holds shard 1, expected 0"),
     "bias-twice": (["tp2", "tp2-dp2"], r"layers\.1\.mlp\.down|linear", r"bias is added on each of .*(1\.99|2\.0)\d* times"),
     "dropout": (["tp2-dropout"], r"dropout|drop", r"dropout differs between"),
-    "local-norm": (["tp2-clip"], r"sum|mul|Optimizer|step|sqrt|add", r"holds a partial sum; the all-reduce over tp is missing"),
+    "local-norm": (["tp2-clip"], r"sum|mul|Optimizer|step|sqrt|add", r"each rank clips by its own norm|clipped by [\d.]+ times the norm"),
+    "max-drop": (["tp2-loss", "tp4-loss-llama"], r"max|sub|loss", r"holds the maximum of its own part; the all-reduce \(of maxima\) over tp is missing"),
     "vocabulary": (["tp2", "tp2-llama"], r"head|cross_entropy|float|flatten", r"padd"),
-    "stage": (["tp2-pp2", "pp2", "pp2-llama", "pp2-dp2"], r"layers\.[123]", r"stage 1 \(ranks? [\d-]+\) holds? layers .*expected"),
+    "stage": (["tp2-pp2", "pp2tp2-pp4", "pp2", "pp2-llama", "pp2-dp2"], r"layers\.[123]", r"stage 1 \(ranks? [\d-]+\) holds? layers .*expected"),
     "unscaled": (["pp2", "pp2-llama"], r".", TWICE.format(ABOUT_2)),
     "replica": (["dp2-llama", "pp2-dp2"], r"layers\.1\.attention\.out|linear", r"rank (1|3)'s replica differs|replicas? of"),
     "unreduced": (["dp2-llama", "cp2", "cp2-llama", "pp2-dp2"], r"layers\.1\.attention\.out|linear\.(9|10)\.backward", r"(term of a mean|partial sum); the all-reduce over (dp|cp) is missing"),

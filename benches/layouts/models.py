@@ -142,7 +142,7 @@ class Model(nn.Module):
         self.layers = nn.ModuleList(Block(llama, moe, dropout) for _ in range(layers))
         self.norm: nn.Module | None = nn.RMSNorm(WIDTH) if llama else nn.LayerNorm(WIDTH)
         self.head: nn.Module | None = Column(WIDTH, VOCABULARY, bias=False)
-        self.world, self.by_hand = ALONE, False
+        self.world, self.by_hand, self.split_loss = ALONE, False, False
 
     def spread(self, world: World) -> None:
         """Keeps this rank's part, in Megatron's way."""
@@ -181,4 +181,4 @@ class Model(nn.Module):
             x = self.norm(x)
         if self.head is None:
             return x
-        return gathered(self.head(x), world) if self.by_hand else self.head(x)
+        return gathered(self.head(x), world) if self.by_hand and not self.split_loss else self.head(x)

@@ -171,6 +171,39 @@ def exchanged(x: torch.Tensor, counts: torch.Tensor, world: World) -> tuple[torc
     return _Exchange.apply(x, sent.sum(1).tolist(), theirs.sum(1).tolist(), world.groups["ep"]), theirs
 
 
+class _VocabularyLoss(torch.autograd.Function):
+    """Cross-entropy of logits of which ranks hold columns, as Megatron computes it: the maximum, the label's logit and the sum are reduced."""
+
+    @staticmethod
+    def forward(ctx, logits, labels, world):
+        several, group = world.size("tp") > 1, world.groups.get("tp")
+        largest = logits.max(-1)[0]
+        if several and not world.has("max-drop"):
+            dist.all_reduce(largest, op=dist.ReduceOp.MAX, group=group)
+        logits = logits - largest[:, None]
+        first = logits.shape[-1] * world.place("tp")
+        elsewhere = (labels < first) | (labels >= first + logits.shape[-1])
+        own = (labels - first).masked_fill(elsewhere, 0)
+        predicted = logits.gather(-1, own[:, None]).squeeze(-1).masked_fill(elsewhere, 0.0)
+        powers = logits.exp()
+        total = powers.sum(-1)
+        if several:
+            dist.all_reduce(predicted, group=group)
+            dist.all_reduce(total, group=group)
+        ctx.save_for_backward(powers / total[:, None], own, elsewhere)
+        return total.log() - predicted
+
+    @staticmethod
+    def backward(ctx, gradient):
+        softmax, own, elsewhere = ctx.saved_tensors
+        due = torch.zeros_like(softmax).scatter_(-1, own[:, None], (~elsewhere).to(softmax.dtype)[:, None])
+        return (softmax - due) * gradient[:, None], None, None
+
+
+def vocabulary_loss(logits: torch.Tensor, labels: torch.Tensor, world: World) -> torch.Tensor:
+    return _VocabularyLoss.apply(logits, labels, world).mean()
+
+
 class Column(nn.Linear):
     """A linear layer whose results are split."""
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from cases import Case
 from models import BATCH, TOKENS, VOCABULARY, Model, Moe
-from parallel import AXES, World, zigzag
+from parallel import AXES, World, vocabulary_loss, zigzag
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -201,7 +201,7 @@ def clipped(model: Model, case: Case, world: World) -> None:
 
 
 def micro_batches(case: Case) -> int:
-    return max(2, case.sizes["pp"]) if "pp" in case.sizes else 1
+    return case.micro or (max(2, case.sizes["pp"]) if "pp" in case.sizes else 1)
 
 
 def data(case: Case, step: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -235,6 +235,7 @@ def stepped(pipeline: Any, world: World, tokens: torch.Tensor, labels: torch.Ten
 def run(case: Case, output: Path) -> None:
     world = world_of(case)
     model = spread(model_of(case), case, world)
+    model.split_loss = case.split_loss
     parameters = list(model.parameters())
     optimizer = torch.optim.AdamW(parameters, lr=1e-2) if case.optimizer == "adamw" else torch.optim.SGD(parameters, lr=1e-1)
     torch.manual_seed(case.seed + (world.place("tp") if case.fault == "dropout" else 0))
@@ -256,6 +257,8 @@ def run(case: Case, output: Path) -> None:
             elif micro > 1:
                 for own, due in zip(tokens.chunk(micro), labels.chunk(micro)):
                     (loss_of(model(own), due) / micro).backward()
+            elif case.split_loss:
+                vocabulary_loss(model(tokens).flatten(0, 1).float(), labels.flatten(), world).backward()
             else:
                 loss_of(model(tokens), labels).backward()
             shared_gradients(model, case, world)

@@ -164,7 +164,7 @@ impl<'a> Value<'a> {
             [Among::Max, Among::Min].map(of).into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
         // Of terms that are zero wherever another is not, and positive, the sum is the maximum too.
         let sum = || self.distance(&Layout::same(shape, first.len(), Among::Sum(1)), first);
-        (distance < self.exact() && distance < NEARER * nearest && distance < NEARER * sum())
+        (distance < NEAR && distance < NEARER * nearest && distance < NEARER * sum())
             .then_some((among, distance))
     }
 

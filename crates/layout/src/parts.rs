@@ -12,7 +12,7 @@ use super::layout::Cell;
 const AT_ONCE: usize = 1 << 16;
 
 /// Cosine from which two parts are the same but for a factor: what rounding leaves, in bfloat16 as well.
-const ALONG: f64 = 0.999;
+const ALONG: f64 = 0.99;
 
 /// Most ranges of a cell, all dimensions together, of which each is measured to tell one cell from another: those of zigzag shards of some
 /// sequences. Of more, the first in each dimension counts.
@@ -26,7 +26,7 @@ pub fn part_error(baseline: TensorRef<'_>, candidate: TensorRef<'_>, cell: &Cell
 /// Returns by how much the part of `candidate` that a cell is is a multiple of the baseline's; `None` if it is none. Both tensors are whole.
 pub fn part_factor(baseline: TensorRef<'_>, candidate: TensorRef<'_>, cell: &Cell) -> Option<f64> {
     let sums = part_sums(baseline, candidate, cell)?;
-    (sums.cosine() > ALONG).then(|| (sums.others / sums.squares).sqrt())
+    (sums.cosine() > ALONG).then(|| sums.products / sums.squares)
 }
 
 fn part_sums(baseline: TensorRef<'_>, candidate: TensorRef<'_>, cell: &Cell) -> Option<Sums> {

@@ -69,12 +69,11 @@ fn best(sides: &[Vec<Unit>; 2], held: &[Vec<(usize, BTreeSet<u32>)>; 2], list: &
     for way in own {
         let held = weights(0, &way.order);
         for (other, their) in theirs.iter().filter(|(other, _)| other.total == way.total) {
-            let none = Weights::new();
-            let same = |(number, own): (&u32, &Weights)| {
-                own.intersection(their.get(number).unwrap_or(&none)).count()
-            };
-            let common: usize = held.iter().map(same).sum();
-            let rated = (Reverse(way.misfits + other.misfits), common);
+            let both = held.iter().filter_map(|(number, own)| Some((own, their.get(number)?)));
+            let common: Weights = both.flat_map(|(own, their)| own.intersection(their).cloned()).collect();
+            let strain = strain(&held) + strain(their);
+            let rated =
+                (Reverse(way.misfits + other.misfits), common.len().cast_signed() - strain.cast_signed());
             // Of orders that are as good, the first counts: that of Megatron.
             if found.as_ref().is_none_or(|(best, _)| rated > *best) {
                 found = Some((rated, [way.order.clone(), other.order.clone()]));
@@ -84,8 +83,8 @@ fn best(sides: &[Vec<Unit>; 2], held: &[Vec<(usize, BTreeSet<u32>)>; 2], list: &
     found.map(|(_, orders)| orders)
 }
 
-/// Misfits, the fewer the better, and weights in common.
-type Rating = (Reverse<usize>, usize);
+/// Misfits, the fewer the better, and weights in common less the strain.
+type Rating = (Reverse<usize>, isize);
 
 /// A way to order the units of a run.
 struct Way {
@@ -141,6 +140,17 @@ fn misfits(units: &[Unit], held: &[(usize, BTreeSet<u32>)], parts: &[usize], lis
     let all: BTreeSet<&str> = beside.values().flatten().copied().collect();
     let parts_with = |path: &str| beside.values().filter(|own| own.contains(path)).count();
     found + all.iter().filter(|path| ![1, beside.len()].contains(&parts_with(path))).count()
+}
+
+/// Returns how many weights speak against an order: modules of one number that hold different ones, and modules of several that hold the same.
+fn strain(weights: &BTreeMap<u32, Weights>) -> usize {
+    let of_one = |held: &Weights| {
+        let names: BTreeSet<&str> = held.iter().map(|(name, _)| name.as_str()).collect();
+        held.len() - names.len()
+    };
+    let all: usize = weights.values().map(BTreeSet::len).sum();
+    let different: BTreeSet<&(String, u128)> = weights.values().flatten().collect();
+    weights.values().map(of_one).sum::<usize>() + all - different.len()
 }
 
 /// Returns the weights of each module of a list in an order.
@@ -245,6 +255,27 @@ mod tests {
         let mut ranks = stages(&[(0, 4), (4, 8), (0, 4), (4, 8)]);
         numbered(&mut ranks, &mut stages(&QUARTERS)).unwrap();
         assert_eq!(held(&ranks), [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3], [4, 5, 6, 7]]);
+        // Experts: modules beside the list tell nothing.
+        let experts = |count: u64, ranks: &[u64]| -> Vec<Rank> {
+            let paths: Vec<String> = (0..count).map(|expert| format!("experts.{expert}")).collect();
+            let one = |(number, &first): (usize, &u64)| {
+                let own = paths.iter().zip(first..).map(|(path, expert)| (path.as_str(), expert + 1));
+                let held: Vec<(&str, u64)> = own.chain([("router", 90)]).collect();
+                stage(u32::try_from(number).unwrap(), &held)
+            };
+            ranks.iter().enumerate().map(one).collect()
+        };
+        let (mut ranks, mut others) = (experts(2, &[0, 2]), experts(1, &[0, 1, 2, 3]));
+        numbered(&mut ranks, &mut others).unwrap();
+        assert_eq!(
+            (held(&ranks), held(&others)),
+            (vec![vec![0, 1], vec![2, 3]], vec![vec![0], vec![1], vec![2], vec![3]])
+        );
+        // Replicas of experts do not make more of them.
+        let (mut ranks, mut others) = (experts(2, &[0, 2, 0, 2]), experts(1, &[0, 1, 2, 3]));
+        numbered(&mut ranks, &mut others).unwrap();
+        assert_eq!(held(&ranks), [[0, 1], [2, 3], [0, 1], [2, 3]]);
+        assert_eq!(held(&others), [[0], [1], [2], [3]]);
         let mut three = stages(&[(0, 3), (3, 6), (6, 7)]);
         assert!(numbered(&mut three, &mut stages(&[(0, 4), (4, 8)])).is_err());
     }

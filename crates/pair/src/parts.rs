@@ -45,7 +45,7 @@ pub struct Pairing {
 
 /// Pairs parts by step and rank. A process folder without a rank counts as rank 0. When each side holds exactly one
 /// part, they are paired whatever their numbers: the user chose them. When one side has one rank and the other several, the one is paired with
-/// all of them; when both have several and recorded different groups, all are paired with all.
+/// all of them; when both have several and recorded different groups, all are paired with all, of which some may be missing.
 pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey) -> bool) -> Pairing {
     let mut pairing = Pairing::default();
     let (b, b_unclear) = index(baseline, &selected, "baseline", &mut pairing.ambiguous);
@@ -74,8 +74,7 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
         of_unequal_worlds(b, c, one == 1, &mut pairing);
         return pairing;
     }
-    if [(baseline, &b), (candidate, &c)].iter().all(|(dump, parts)| is_whole_world(dump, parts))
-        && !groups(baseline).eq(groups(candidate))
+    if World::of(baseline, &b).is_spread_unlike(&World::of(candidate, &c))
         && b_unclear.is_empty()
         && c_unclear.is_empty()
     {
@@ -140,16 +139,49 @@ fn of_unequal_worlds(
     lone.extend(ranks.into_values().flatten());
 }
 
-/// Returns the groups that a run recorded, each with its ranks.
-fn groups(dump: &Dump) -> impl Iterator<Item = (&String, &String)> {
-    dump.environment.iter().filter(|(name, _)| name.starts_with("groups."))
+/// The ranks of a run, and how they were grouped.
+struct World<'d> {
+    /// Number of ranks that the run had.
+    size: Option<usize>,
+    /// Number of ranks to compare.
+    ranks: usize,
+    /// True if the dump holds more ranks, which the user left out.
+    is_selection: bool,
+    /// Ranks of each group, as recorded.
+    groups: BTreeMap<&'d str, &'d str>,
 }
 
-/// Returns true for the parts of all of several ranks that are spread over recorded groups.
-fn is_whole_world(dump: &Dump, parts: &BTreeMap<Place, PartKey>) -> bool {
-    let ranks = worlds(parts).len();
-    let world = dump.environment.get("world_size").and_then(|size| size.parse().ok());
-    ranks > 1 && world == Some(ranks) && groups(dump).next().is_some()
+impl<'d> World<'d> {
+    fn of(dump: &'d Dump, parts: &BTreeMap<Place, PartKey>) -> Self {
+        let recorded: BTreeSet<u32> = dump.parts.iter().map(|key| key.rank.number()).collect();
+        let ranks = worlds(parts).len();
+        let group =
+            |(name, ranks): (&'d String, &'d String)| Some((name.strip_prefix("groups.")?, ranks.as_str()));
+        Self {
+            size: dump.environment.get("world_size").and_then(|size| size.parse().ok()),
+            ranks,
+            is_selection: recorded.len() > ranks,
+            groups: dump.environment.iter().filter_map(group).collect(),
+        }
+    }
+
+    /// Returns true for several ranks that are spread over recorded groups.
+    fn is_spread(&self) -> bool {
+        let known = self.size.is_some_and(|size| size >= self.ranks);
+        self.ranks > 1 && known && !self.is_selection && !self.groups.is_empty()
+    }
+
+    /// Returns true if both runs are spread, over other groups.
+    fn is_spread_unlike(&self, other: &Self) -> bool {
+        let whole = [self, other].iter().all(|world| world.size == Some(world.ranks));
+        // The first rank tells its groups: if it is missing, those of another stand there.
+        let sizes = |world: &Self| -> Vec<(String, usize)> {
+            let of = |(name, ranks): (&&str, &&str)| ((*name).to_owned(), ranks.split(',').count());
+            world.groups.iter().map(of).collect()
+        };
+        let unlike = if whole { self.groups != other.groups } else { sizes(self) != sizes(other) };
+        self.is_spread() && other.is_spread() && unlike
+    }
 }
 
 /// Pairs each step of two runs on many ranks, all of both.
@@ -217,4 +249,26 @@ fn index(
         })
         .collect();
     (index, unclear)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn world(size: usize, ranks: usize, groups: &[(&'static str, &'static str)]) -> World<'static> {
+        World { size: Some(size), ranks, is_selection: false, groups: groups.iter().copied().collect() }
+    }
+
+    #[test]
+    fn runs_over_other_groups_are_paired_as_a_whole() {
+        let (two, four) = (world(2, 2, &[("tp", "0,1")]), world(4, 4, &[("tp", "0,1,2,3")]));
+        assert!(two.is_spread_unlike(&four) && !two.is_spread_unlike(&two));
+        // A rank is missing: of the first, or of another, whose groups have other numbers.
+        assert!(two.is_spread_unlike(&world(4, 3, &[("tp", "0,1,2,3")])));
+        let mixed =
+            [world(4, 4, &[("dp", "0,2"), ("tp", "0,1")]), world(4, 3, &[("dp", "1,3"), ("tp", "0,1")])];
+        assert!(!mixed[0].is_spread_unlike(&mixed[1]));
+        // The user compares some ranks.
+        assert!(!two.is_spread_unlike(&World { is_selection: true, ..four }));
+    }
 }

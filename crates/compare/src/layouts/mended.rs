@@ -101,9 +101,10 @@ impl<'l> Readers<'l> {
                 continue;
             }
             let readers = self.of.get(&key);
+            // A view holds the same elements: its readers are among those of the value.
             let made: Option<HashSet<u64>> = readers
                 .and_then(|all| all.iter().cloned().collect::<Option<Vec<_>>>())
-                .map(|made| made.concat().into_iter().collect());
+                .map(|made| made.concat().into_iter().filter(|made| *made != key).collect());
             let Some(made) = made else {
                 self.mended.insert(key, false);
                 continue;
@@ -229,4 +230,23 @@ pub(super) const fn is_fault(verdict: Verdict) -> bool {
 
 fn differs(judged: &PartJudgement, op: usize, slot: usize) -> bool {
     judged.slots.at(op, slot).is_some_and(|slot| is_fault(slot.verdict))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_mended_if_all_that_is_made_of_it_agrees() {
+        let layouts = Layouts::default();
+        // The readers of each value, and what they make of it that differs: a view of the value itself, and a mask behind which all agrees.
+        let of = HashMap::from([
+            (1, vec![Some(vec![1]), Some(vec![])]),
+            (2, vec![Some(vec![1])]),
+            (3, vec![Some(vec![2]), None]),
+            (4, vec![Some(vec![5])]),
+        ]);
+        let mut readers = Readers { layouts: &layouts, of, accepted: HashMap::new(), mended: HashMap::new() };
+        assert_eq!([1, 2, 3, 4].map(|key| readers.mends(key)), [true, true, false, false]);
+    }
 }
