@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use crate::support::command::Compare;
+use crate::support::command::{Compare, probe};
 use crate::support::testdata;
 use crate::support::three_ops::{push_network, write};
 use probe::capture::{CaptureTask, DumpWriter, RunManifest};
@@ -80,6 +80,22 @@ fn a_changed_byte_of_a_sealed_table_is_told_wherever_it_is() {
         });
         read_all(place.path()).unwrap();
     }
+}
+
+#[test]
+fn a_dump_without_seals_gets_them_when_it_is_converted() {
+    let place = tempfile::tempdir().unwrap();
+    let [old, new] = ["old", "new"].map(|name| place.path().join(name));
+    unsealed(&old);
+    let (code, _, said) = probe(&["convert", old.to_str().unwrap(), "-o", new.to_str().unwrap()]);
+    assert_eq!(code, 0, "{said}");
+    let table = new.join("step7/rank0/ops.parquet");
+    let mut bytes = fs::read(&table).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    fs::write(&table, bytes).unwrap();
+    let error = read_all(&new).unwrap_err().to_string();
+    assert!(error.contains("ops.parquet") && error.contains("capture it again"), "{error}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::compare::pool;
 use super::output::{in_new_folder, to_print};
 use super::{Exit, terminal};
 use crate::report::rollout::{RolloutFormat, RolloutReports, RolloutTextOptions, answer, json, render};
-use crate::rollout::{Precision, RolloutOptions, compare};
+use crate::rollout::{Precision, RolloutOptions, compare, compare_beside};
 
 /// Compare log-probabilities of a rollout engine and a trainer, token by token: how far they are apart, and why.
 ///
@@ -85,9 +85,11 @@ pub(super) fn run(args: &RolloutArgs) -> anyhow::Result<Exit> {
         let folder = args.output.as_deref().unwrap_or(Path::new(OUTPUT));
         let formats = args.format.as_deref().unwrap_or(&RolloutFormat::ALL);
         in_new_folder(folder, || {
-            let reports = RolloutReports::create(folder, formats)?;
+            let mut reports = RolloutReports::create(folder, formats)?;
             pool.install(|| {
-                let outcome = compare(&args.rollout, &options)?;
+                let (outcome, tokens) =
+                    compare_beside(&args.rollout, &options, |table| reports.tokens(table))?;
+                tokens?;
                 let written = reports.finish(&outcome)?;
                 Ok((outcome, written))
             })

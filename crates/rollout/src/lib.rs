@@ -18,7 +18,7 @@ mod sequence;
 pub mod table;
 pub mod write;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 pub use options::{Precision, RolloutOptions};
 pub use outcome::{RolloutOutcome, RolloutVerdict};
@@ -26,39 +26,74 @@ pub use outcome::{RolloutOutcome, RolloutVerdict};
 use align::Joined;
 use passes::Passes;
 use probe_read::ReadError;
-use read::Recorded;
-use table::Side;
+use read::{Format, Recorded};
+use table::{Side, Table};
 
 /// Compares the log-probabilities in `rollout`, a file or a folder, with those of the trainer.
 ///
 /// # Errors
 /// [`ReadError`] when a side cannot be read at all, when one file is given and holds one side, or when no sample is on both sides.
 pub fn compare(rollout: &Path, options: &RolloutOptions) -> Result<RolloutOutcome, ReadError> {
-    let Some(trainer) = &options.trainer else {
-        let recorded = read::open(rollout, Side::Rollout)?;
-        if !recorded.differences.is_empty() {
-            return Ok(RolloutOutcome::of_differences(rollout, recorded));
-        }
-        for side in [Side::Rollout, Side::Trainer] {
-            if !recorded.table.has(side) {
-                return Err(ReadError::usage(
-                    rollout,
-                    format!(
-                        "holds no log-probabilities of the {}; give its file as a second argument",
-                        side.name()
-                    ),
-                ));
+    compare_beside(rollout, options, |_| ()).map(|(outcome, ())| outcome)
+}
+
+/// Does the same, and gives the joined tokens to `beside` while their differences are explained: they are complete before the answer is.
+///
+/// # Errors
+/// Those of [`compare`].
+pub fn compare_beside<T: Send>(
+    rollout: &Path,
+    options: &RolloutOptions,
+    beside: impl FnOnce(&Table) -> T + Send,
+) -> Result<(RolloutOutcome, T), ReadError> {
+    let Read { joined, formats, files, faults } = match &options.trainer {
+        None => {
+            let recorded = read::open(rollout, Side::Rollout)?;
+            if !recorded.differences.is_empty() {
+                let outcome = RolloutOutcome::of_differences(rollout, recorded);
+                let made = beside(&outcome.table);
+                return Ok((outcome, made));
             }
+            of_one(rollout, recorded)?
         }
-        let Recorded { table, format, files, faults, .. } = recorded;
-        let joined = Joined::of_one(table);
-        let passes = Passes::of(&joined, options)?;
-        return Ok(RolloutOutcome::of(rollout, joined, [format, None], files, &faults, &passes, options));
+        Some(trainer) => of_two(rollout, trainer)?,
     };
+    let passes = Passes::of(&joined, options)?;
+    let (steps, made) = rayon::join(|| outcome::steps(&joined, &passes, options), || beside(&joined.table));
+    Ok((RolloutOutcome::of(rollout, joined, formats, files, &faults, steps, options), made))
+}
+
+/// What the files hold, joined.
+struct Read {
+    joined: Joined,
+    formats: [Option<Format>; 2],
+    files: Vec<PathBuf>,
+    faults: Vec<ReadError>,
+}
+
+/// Takes a file, or a folder, that holds both sides.
+fn of_one(rollout: &Path, recorded: Recorded) -> Result<Read, ReadError> {
+    for side in [Side::Rollout, Side::Trainer] {
+        if !recorded.table.has(side) {
+            return Err(ReadError::usage(
+                rollout,
+                format!(
+                    "holds no log-probabilities of the {}; give its file as a second argument",
+                    side.name()
+                ),
+            ));
+        }
+    }
+    let Recorded { table, format, files, faults, .. } = recorded;
+    Ok(Read { joined: Joined::of_one(table), formats: [format, None], files, faults })
+}
+
+/// Reads and joins two sides.
+fn of_two(rollout: &Path, trainer: &Path) -> Result<Read, ReadError> {
     let (ours, theirs) =
         rayon::join(|| read::open(rollout, Side::Rollout), || read::open(trainer, Side::Trainer));
-    let (mut ours, theirs) = (ours?, theirs?);
-    for (recorded, path, side) in [(&ours, rollout, Side::Rollout), (&theirs, &**trainer, Side::Trainer)] {
+    let (ours, theirs) = (ours?, theirs?);
+    for (recorded, path, side) in [(&ours, rollout, Side::Rollout), (&theirs, trainer, Side::Trainer)] {
         if !recorded.differences.is_empty() {
             return Err(ReadError::usage(path, "holds differences of both sides already; give it alone"));
         }
@@ -67,16 +102,15 @@ pub fn compare(rollout: &Path, options: &RolloutOptions) -> Result<RolloutOutcom
         }
     }
     let formats = [ours.format, theirs.format];
-    let mut files = std::mem::take(&mut ours.files);
+    let (mut files, mut faults) = (ours.files, ours.faults);
     files.extend(theirs.files);
-    ours.faults.extend(theirs.faults);
+    faults.extend(theirs.faults);
     let joined = Joined::of_two(ours.table, theirs.table);
     if joined.table.samples.is_empty() {
         return Err(ReadError::usage(
-            &**trainer,
+            trainer,
             "shares no sample with the rollout: neither names nor token ids are equal; record both of one step",
         ));
     }
-    let passes = Passes::of(&joined, options)?;
-    Ok(RolloutOutcome::of(rollout, joined, formats, files, &ours.faults, &passes, options))
+    Ok(Read { joined, formats, files, faults })
 }

@@ -129,6 +129,18 @@ pub struct RolloutOutcome {
     pub faults: Vec<String>,
 }
 
+/// Explains the steps of a table, in order.
+pub(crate) fn steps(joined: &Joined, passes: &Passes, options: &RolloutOptions) -> Vec<StepOutcome> {
+    let explained = |(step, samples): (u64, Range<usize>)| {
+        let again = &passes.again;
+        let again =
+            again.iter().find(|again| again.step == step).or(again.first().filter(|_| again.len() == 1));
+        let passes = (again, passes.quantized.as_ref());
+        StepOutcome::of(step, samples.clone(), explain(joined, samples, passes, options), &joined.table)
+    };
+    joined.table.steps().into_par_iter().map(explained).collect()
+}
+
 impl RolloutOutcome {
     pub(crate) fn of(
         path: &Path,
@@ -136,28 +148,9 @@ impl RolloutOutcome {
         formats: [Option<Format>; 2],
         files: Vec<PathBuf>,
         faults: &[ReadError],
-        passes: &Passes,
+        steps: Vec<StepOutcome>,
         options: &RolloutOptions,
     ) -> Self {
-        let steps: Vec<StepOutcome> = joined
-            .table
-            .steps()
-            .into_par_iter()
-            .map(|(step, samples)| {
-                let again = &passes.again;
-                let again = again
-                    .iter()
-                    .find(|again| again.step == step)
-                    .or(again.first().filter(|_| again.len() == 1));
-                let passes = (again, passes.quantized.as_ref());
-                StepOutcome::of(
-                    step,
-                    samples.clone(),
-                    explain(&joined, samples, passes, options),
-                    &joined.table,
-                )
-            })
-            .collect();
         let Joined { table, by, gaps, only_rollout, only_trainer } = joined;
         Self {
             path: path.into(),

@@ -37,10 +37,16 @@ impl Pairs {
         pairs.place.reserve(all);
         for (sample, Sample { range, .. }) in samples.clone().zip(&table.samples[samples]) {
             let start = pairs.g.len();
-            for place in range.clone().filter(|place| tokens.flags[*place] & ALL == ALL) {
-                pairs.g.push(tokens.rollout[place]);
-                pairs.p.push(tokens.trainer[place]);
-                pairs.place.push(place);
+            if tokens.flags[range.clone()].iter().all(|flags| flags & ALL == ALL) {
+                pairs.g.extend_from_slice(&tokens.rollout[range.clone()]);
+                pairs.p.extend_from_slice(&tokens.trainer[range.clone()]);
+                pairs.place.extend(range.clone());
+            } else {
+                for place in range.clone().filter(|place| tokens.flags[*place] & ALL == ALL) {
+                    pairs.g.push(tokens.rollout[place]);
+                    pairs.p.push(tokens.trainer[place]);
+                    pairs.place.push(place);
+                }
             }
             pairs.rows.push(Row { sample, range: start..pairs.g.len() });
         }
@@ -74,6 +80,12 @@ impl Pairs {
         self.g.truncate(next);
         self.p.truncate(next);
         self.place.truncate(next);
+    }
+
+    /// Returns the rows without any token.
+    pub(crate) fn emptied(&self) -> Self {
+        let empty = |row: &Row| Row { sample: row.sample, range: 0..0 };
+        Self { rows: self.rows.iter().map(empty).collect(), ..Self::default() }
     }
 
     /// Returns the mean of |p - g| of a row; 0 for one without tokens.

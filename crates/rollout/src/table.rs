@@ -199,13 +199,32 @@ impl Builder {
 
     /// Begins a piece of the sample that `sample` describes; its range is ignored.
     pub fn begin(&mut self, sample: Sample) {
+        self.begin_at(sample, self.len());
+    }
+
+    /// Begins a piece whose first token comes to `place` of the columns.
+    pub(crate) fn begin_at(&mut self, sample: Sample, place: usize) {
         let key = (sample.step, sample.name.clone());
         let next = self.samples.len();
         let at = *self.by_name.entry(key).or_insert(next);
         if at == next {
             self.samples.push(sample);
         }
-        self.pieces.push((at, self.tokens.len()));
+        self.pieces.push((at, place));
+    }
+
+    /// Returns the number of tokens so far.
+    pub(crate) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Adds tokens without experts.
+    pub(crate) fn extend(&mut self, tokens: &Tokens) {
+        self.tokens.ids.extend_from_slice(&tokens.ids);
+        self.tokens.positions.extend_from_slice(&tokens.positions);
+        self.tokens.rollout.extend_from_slice(&tokens.rollout);
+        self.tokens.trainer.extend_from_slice(&tokens.trainer);
+        self.tokens.flags.extend_from_slice(&tokens.flags);
     }
 
     /// Adds a token to the current piece.
@@ -253,12 +272,11 @@ impl Builder {
 
     /// Returns true if every sample is one piece of ascending positions.
     fn in_order(&self) -> bool {
-        self.pieces.len() == self.samples.len() && {
-            let mut starts = vec![false; self.tokens.len() + 1];
-            self.pieces.iter().for_each(|piece| starts[piece.1] = true);
-            let positions = &self.tokens.positions;
-            positions.windows(2).zip(&starts[1..]).all(|(pair, &start)| start || pair[0] < pair[1])
-        }
+        let ends = self.pieces.iter().skip(1).map(|piece| piece.1).chain([self.tokens.len()]);
+        self.pieces.len() == self.samples.len()
+            && self.pieces.iter().zip(ends).all(|(&(_, start), end)| {
+                self.tokens.positions[start..end].windows(2).all(|pair| pair[0] < pair[1])
+            })
     }
 
     /// Puts the pieces of each sample together, and its tokens in order.

@@ -10,6 +10,7 @@ import torch
 from probe.replay import fault, precisions, standards
 from probe.replay.errors import UNIT, errors
 from probe.replay.one import Outcome, Side
+from probe.replay.recorded import parameters_of
 from probe.replay.whole import Run, described, told_of
 
 
@@ -56,6 +57,8 @@ def sentence(outcome: Outcome) -> str:
     worst = outcome.faults[0] if outcome.faults else None
     if worst is None and not outcome.baseline_faults:
         coarse = _coarse(outcome)
+        if coarse is not None and outcome.baseline is None and parameters_of(outcome.op) is not None:
+            return f"{coarse[1]:.3g} times as far from float64 as rounding: a fault, or something that the dump lacks was added as well; --against another run tells"
         if coarse is not None:
             return f"{coarse[1]:.3g} times as far from float64 as {'the baseline' if outcome.baseline is not None else 'rounding'}, as all calls of this kind are: a precision of the run"
         return "both are as far: rounding" if outcome.baseline is not None else "as far as rounding allows: nothing is wrong with this call"

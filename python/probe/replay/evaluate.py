@@ -100,6 +100,8 @@ def mapped(change: Change, value: Any, seen: dict[int, torch.Tensor]) -> Any:
 
 
 def _run(call: Call, prepared: Change, wide: bool) -> dict[str, torch.Tensor]:
+    if call.passes:
+        return _of_parameters(call, prepared)
     seen: dict[int, torch.Tensor] = {}
     args, kwargs = mapped(prepared, call.args, seen), mapped(prepared, call.kwargs, seen)
     args, kwargs = _arguments(call, args, kwargs, wide)
@@ -110,6 +112,17 @@ def _run(call: Call, prepared: Change, wide: bool) -> dict[str, torch.Tensor]:
         if call.gradients is None:
             return _results(call, args, kwargs, _apply(call, args, kwargs))
     return _backward(call, args, kwargs, mapped(prepared, call.gradients, {}))
+
+
+def _of_parameters(call: Call, prepared: Change) -> dict[str, torch.Tensor]:
+    """Returns the gradients of a module's parameters: what its backward calls add to those that were there."""
+    found = {name: prepared(each) for name, each in call.before.items()}
+    for each in call.passes:
+        seen: dict[int, torch.Tensor] = {}
+        args, kwargs, parameters = (mapped(prepared, value, seen) for value in (each.args, each.kwargs, each.parameters))
+        for name, gradient in modules.of_parameters(each, args, kwargs, parameters, mapped(prepared, each.gradients, {})).items():
+            found[name] = found[name] + gradient if name in found else gradient
+    return found
 
 
 def _arguments(call: Call, args: list[Any], kwargs: dict[str, Any], wide: bool) -> tuple[list[Any], dict[str, Any]]:

@@ -1,7 +1,11 @@
 """Which results are further from float64 than they may be.
 
 A result may be off by the largest of: what the other side's result of the paired call is off by, the median of the other calls of its
-kind and type on its own side, what this host is off by in the same types, and rounding. Beyond 3 bits above that, it is at fault.
+kind and type on its own side, what this host is off by in the same types, and rounding. Beyond 3 bits above that, it is at fault. Calls at
+fault are left out of that median, as long as enough others are there.
+
+Gradients of a module's parameters are weighed against the other side alone: what else adds to them (a tensor that two modules share, a pass
+before the first that was recorded) is in no dump.
 
 The bound of 3 bits comes from 142 kernel faults and 40 sound pairs of 16 models: the worst sound op lay at 2.0 bits.
 """
@@ -19,7 +23,7 @@ import torch
 
 from probe.replay import errors, evaluate
 from probe.replay.errors import UNIT, Error
-from probe.replay.recorded import Call, NotReplayed, Part, forward_of
+from probe.replay.recorded import Call, NotReplayed, Part, forward_of, parameters_of
 
 #: Bits above what it may be off by, from which on a result is at fault.
 BITS = 3.0
@@ -40,6 +44,9 @@ _MEANINGLESS = 0.5
 _NOTHING = "nothing to hold it against"
 #: Words of reasons for which a call is no gap: it computes nothing that could be wrong.
 _NOTHING_TO_SAY = ("it computes nothing", "it draws random numbers", "it returns memory", "no tensor was recorded as its result", "it ended in an exception")
+
+#: Phase of gradients of parameters.
+_OF_PARAMETERS = ".parameters_grad"
 
 Kind = tuple[str, str, torch.dtype]
 
@@ -156,7 +163,7 @@ def judge(candidate: Measured, baseline: Measured | None = None) -> list[Fault]:
     """Returns the results at fault, the worst first. Those of a backward whose forward call is at fault are not: it read what that made."""
     found = [fault for fault in weigh(candidate, baseline) if fault.is_wrong]
     wrong = {fault.op for fault in found}
-    found = [fault for fault in found if forward_of(fault.op) not in wrong]
+    found = [fault for fault in found if not is_behind(fault.op, wrong)]
     return sorted(found, key=lambda fault: -fault.bits)
 
 
@@ -165,14 +172,24 @@ def weigh(candidate: Measured, baseline: Measured | None = None, bits: float = B
 
     The trusted side is weighed with `BITS_ALONE`: one that rounds as usual is many times as far off as one that computed in float64.
     """
-    kinds = _by_kind(candidate)
-    found = []
-    for name, results in candidate.errors.items():
-        trusted = {error.path: error for error in (baseline.errors.get(name, []) if baseline is not None else [])}
-        for error in results:
-            others = _others(name, kinds[_kind(candidate, name, error)])
-            found.append(_worst(name, error, trusted.get(error.path), candidate.host.get(name, {}).get(error.path), others, bits))
-    return found
+    kinds, wrong = _by_kind(candidate), set[str]()
+    while True:
+        found = []
+        for name, results in candidate.errors.items():
+            trusted = {error.path: error for error in (baseline.errors.get(name, []) if baseline is not None else [])}
+            for error in results:
+                others = _others(name, kinds[_kind(candidate, name, error)], wrong)
+                found.append(_worst(name, error, trusted.get(error.path), candidate.host.get(name, {}).get(error.path), others, bits))
+        more = {fault.op for fault in found if fault.is_wrong} - wrong
+        if not more:
+            return found
+        wrong |= more
+
+
+def is_behind(op: str, wrong: set[str]) -> bool:
+    """Returns true for a backward call, or gradients of parameters, whose forward call is among those that are wrong: it read what that made."""
+    module = parameters_of(op)
+    return forward_of(op) in wrong or (module is not None and any(each.startswith(f"{module}.forward.") for each in wrong))
 
 
 def statements(candidate: Measured, baseline: Measured | None = None) -> list[Statement]:
@@ -186,6 +203,8 @@ def statements(candidate: Measured, baseline: Measured | None = None) -> list[St
     mine, other = _levels(candidate), _levels(baseline) if baseline is not None else {}
     found = []
     for kind, every in mine.items():
+        if baseline is None and kind[0].endswith(_OF_PARAMETERS):
+            continue
         calls = [(name, distance) for name, distance in every if name not in wrong]
         if not calls:
             continue
@@ -226,14 +245,19 @@ def _kind(measured: Measured, name: str, error: Error) -> Kind:
 
 def _function(name: str) -> tuple[str, str]:
     """Returns the function or class of a call, and the word of its phase."""
+    if (module := parameters_of(name)) is not None:
+        return module.rpartition(".")[2], _OF_PARAMETERS
     parts = name.split(".")
     base = parts[-3] if len(parts) > 2 else name
     return base.strip("_"), ".backward" if "backward" in parts[-2:] and not name.startswith("Aten.") else ""
 
 
 def _by_kind(measured: Measured) -> dict[Kind, list[tuple[str, Error]]]:
+    """Returns results by kind. What gradients of parameters are off by excuses no product: something else may have been added to them."""
     found: dict[Kind, list[tuple[str, Error]]] = defaultdict(list)
     for name, results in measured.errors.items():
+        if name in measured.products and parameters_of(name) is not None:
+            continue
         for error in results:
             found[_kind(measured, name, error)].append((name, error))
     return found
@@ -241,7 +265,8 @@ def _by_kind(measured: Measured) -> dict[Kind, list[tuple[str, Error]]]:
 
 def _worst(name: str, error: Error, trusted: Error | None, host: Error | None, others: list[Error], bits: float) -> Fault:
     """Returns how far a result is beyond what it may be off by, in the worse of the two measures."""
-    if error.peak == 0 or any(other is not None and not other.l2 < _MEANINGLESS for other in (trusted, host)):
+    alone = trusted is None and parameters_of(name) is not None
+    if error.peak == 0 or alone or any(other is not None and not other.l2 < _MEANINGLESS for other in (trusted, host)):
         return Fault(name, error.path, -math.inf, error.l2, error.l2, _NOTHING if error.peak else "equal", error.remark)
     found = []
     bound = bits if trusted is not None or len(others) >= _FEWEST else BITS_ALONE
@@ -254,7 +279,8 @@ def _worst(name: str, error: Error, trusted: Error | None, host: Error | None, o
 
 def allowed(measured: Measured, name: str, error: Error, trusted: Error | None) -> tuple[float, float]:
     """Returns what a result may be off by, over all elements and in one."""
-    others = _others(name, _by_kind(measured)[_kind(measured, name, error)])
+    wrong = {fault.op for fault in weigh(measured) if fault.is_wrong}
+    others = _others(name, _by_kind(measured)[_kind(measured, name, error)], wrong)
     l2, peak = (max(sources.values()) for sources in _allowances(error, trusted, measured.host.get(name, {}).get(error.path), others))
     return l2, peak
 
@@ -284,9 +310,12 @@ def _rounding(dtype: torch.dtype) -> tuple[float, float]:
     return unit / 2, unit * (_SUMMED if unit <= UNIT[torch.float32] else 1.0)
 
 
-def _others(name: str, peers: list[tuple[str, Error]]) -> list[Error]:
-    """Returns the results of other calls. Those of the call itself share its fault."""
-    return [other for call, other in peers if call != name]
+def _others(name: str, peers: list[tuple[str, Error]], wrong: set[str]) -> list[Error]:
+    """Returns the results of other calls. Those of the call itself share its fault; those at fault, and what reads them, show what their kind is off
+    by only where few others do."""
+    others = [(call, other) for call, other in peers if call != name]
+    sound = [other for call, other in others if call not in wrong and not is_behind(call, wrong)]
+    return sound if len(sound) >= _FEWEST else [other for _, other in others]
 
 
 def _middle(values: list[float]) -> float:

@@ -53,6 +53,24 @@ def run(call: Call, args: list[Any], kwargs: dict[str, Any], parameters: Tensors
     return leaves([found])
 
 
+def of_parameters(call: Call, args: list[Any], kwargs: dict[str, Any], parameters: Tensors, gradients: Tensors) -> Tensors:
+    """Returns the gradients of a module's own parameters that a backward call makes, by name. Raises NotReplayed for a class that is not known."""
+    if kwargs or not args or not isinstance(args[0], torch.Tensor):
+        raise NotReplayed("it was called with more than a tensor")
+    if list(gradients) != ["0"]:
+        raise NotReplayed("its gradients cannot be told apart")
+    if call.rebuilt is None:
+        call.rebuilt = _nearest(call)
+    compute: Rebuilt = call.rebuilt
+    own = {name: each for name, each in parameters.items() if each.is_floating_point()}
+    with torch.enable_grad():
+        for each in own.values():
+            each.requires_grad_()
+        result = compute(args[0], parameters)
+        found = torch.autograd.grad(result, list(own.values()), gradients["0"].to(result.dtype), allow_unused=True)
+    return {name: each for name, each in zip(own, found) if each is not None}
+
+
 def _nearest(call: Call) -> Rebuilt:
     """Returns the module with the options whose results are nearest to what the forward call recorded."""
     choices = _CLASSES.get(call.base)

@@ -50,6 +50,9 @@ class Call:
     of_last_node: bool = False
     #: Results of the forward call, of a backward.
     made: dict[str, torch.Tensor] = field(default_factory=dict)
+    #: Of the gradients of a module's parameters: the backward calls that they come from, and what lay in them before.
+    passes: list[Call] = field(default_factory=list)
+    before: dict[str, torch.Tensor] = field(default_factory=dict)
     #: A module with its options, once they are known.
     rebuilt: Any = field(default=None, repr=False, compare=False)
     #: Device that its results lay on (`npu:0`); None if the dump does not tell.
@@ -75,6 +78,9 @@ class Call:
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Everything the call read, by path."""
+        if self.passes:
+            every = {f"{number}.{path}": tensor for number, each in enumerate(self.passes) for path, tensor in each.tensors().items()}
+            return {**every, **{f"before.{name}": tensor for name, tensor in self.before.items()}}
         return {
             **{f"input.{path}": tensor for path, tensor in leaves(self.args).items()},
             **{f"kwarg.{path}": tensor for path, tensor in leaves(self.kwargs).items()},
@@ -109,6 +115,8 @@ class Part:
         slots = self._core.slots(index)
         given, parameters, results = self._values(slots, drawn)
         device = next((slot["device"] for slot in slots if slot["kind"] == "tensor" and slot["side"] == "output"), None)
+        if (gradients_of := parameters_of(name)) is not None:
+            return self._of_parameters(name, gradients_of, results, device, drawn)
         forward = forward_of(name)
         if forward is None:
             args, kwargs = _list(given.get("input", {})), _named(given.get("kwarg", {}))
@@ -120,6 +128,21 @@ class Part:
         before = self.call(forward, drawn)
         gradients = leaves(_list(given.get("input", {})))
         return replace(before, name=name, results=results, made=before.results, gradients=gradients, multiplies=multiplies, device=device)
+
+    def _of_parameters(self, name: str, module: str, results: dict[str, torch.Tensor], device: str | None, drawn: bool) -> Call:
+        """Rebuilds the gradients of a module's parameters: those of its backward calls, added to what was recorded before."""
+        records = [each for each in self.names if parameters_of(each) == module]
+        numbers = sorted(int(each.rpartition(".")[2]) for each in self.names if each.startswith(f"{module}.backward.") and each.rpartition(".")[2].isdecimal())
+        calls = [f"{module}.backward.{number}" for number in numbers if f"{module}.backward.{number}" in self._index]
+        if not calls or len(calls) % len(records):
+            raise NotReplayed("the backward calls of its module were not recorded, which have the gradients that arrived")
+        # Passes are alike: each calls the module as often as the others. Within a pass, the order of the records says nothing.
+        number, each_pass = records.index(name), len(calls) // len(records)
+        calls = calls[number * each_pass:(number + 1) * each_pass]
+        before = self._values(self._core.slots(self._index[records[number - 1]]), drawn)[2] if number else {}
+        passes = [self.call(each, drawn) for each in calls]
+        first = passes[0]
+        return replace(first, name=name, results=results, passes=passes, before=before, multiplies=first.multiplies, device=device or first.device)
 
     def multiplies(self, name: str) -> bool:
         """Returns true for calls that sum products."""
@@ -312,6 +335,12 @@ def forward_of(name: str) -> str | None:
         if len(parts) > 2 and parts[place] == "backward" and not name.startswith("Aten."):
             return ".".join([*parts[:place], "forward", *parts[len(parts) + place + 1:]])
     return None
+
+
+def parameters_of(name: str) -> str | None:
+    """Returns the module, `Module.up.Linear`, of gradients of parameters; None for any other call."""
+    module, word, number = name.rpartition(".parameters_grad")
+    return module if word and name.startswith("Module.") and (not number or number[1:].isdigit()) else None
 
 
 def _list(node: Any) -> list[Any]:

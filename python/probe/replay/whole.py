@@ -126,7 +126,7 @@ def _worst(weighed: list[Fault]) -> dict[str, Fault]:
 def _wrong(worst: dict[str, Fault]) -> set[str]:
     """Returns the calls at fault. A backward reads what its forward call made: if that is wrong, the backward is not to blame."""
     wrong = {op for op, found in worst.items() if found.is_wrong}
-    return {op for op in wrong if fault.forward_of(op) not in wrong}
+    return {op for op in wrong if not fault.is_behind(op, wrong)}
 
 
 def _word(truth: bool) -> str:

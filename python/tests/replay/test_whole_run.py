@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import probe
-from probe.replay import command, errors, fault
+from probe.replay import answer, command, errors, fault, one
 from probe.replay.recorded import NotReplayed, Recording
 
 TESTDATA = Path(__file__).resolve().parents[3] / "testdata"
@@ -110,6 +110,64 @@ def test_modules_are_rebuilt_with_their_options(tmp_path: Path) -> None:
     call = part.call("Module.last.LayerNorm.forward.0")
     call.results["0"] = call.results["0"].roll(1, 0)
     assert errors.errors(call.results, errors.reference(call))[0].l2 > 0.1
+
+
+def gradients(folder: Path, passes: int, shared: bool = False) -> Any:
+    """Records the modules of some backward passes; returns the part."""
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Embedding(9, 6), nn.Linear(6, 5), nn.LayerNorm(5), nn.Linear(5, 9, bias=False))
+    if shared:
+        model[3] = model[1]
+        model[2] = nn.Linear(5, 6)
+    tokens = torch.randint(9, (2, 7))
+    with probe.capture(folder, model=model, task="tensor", level="module", step_on="program"):
+        for _ in range(passes):
+            model(tokens).square().sum().backward()
+    (part,) = Recording(str(folder)).parts()
+    return part
+
+
+@pytest.mark.parametrize(("passes", "shared"), [(1, False), (3, False), (1, True)])
+def test_gradients_of_parameters_are_those_of_the_passes(tmp_path: Path, passes: int, shared: bool) -> None:
+    part = gradients(tmp_path / "dump", passes, shared)
+    measured = fault.measure(part)
+    names = [name for name in part.names if ".parameters_grad." in name]
+    assert len(names) == passes * (3 if shared else 4) and all(name in measured.errors for name in names), measured.skipped
+    assert not fault.judge(measured, measured) and not fault.statements(measured, measured)
+    assert all(error.l2 < 1e-6 for name in names for error in measured.errors[name])
+    embedding = next(name for name in names if "Embedding" in name)
+    assert [error.path for error in measured.errors[embedding]] == ["weight"]
+
+
+def test_a_wrong_gradient_of_a_parameter_is_named_against_the_other_side(tmp_path: Path) -> None:
+    part, other = (gradients(tmp_path / name, 2) for name in ("candidate", "baseline"))
+    name = "Module.1.Linear.parameters_grad.1"
+
+    def scaled(call: Any) -> Any:
+        call.results["weight"] = call.results["weight"] * 1.001
+        return call
+
+    rebuilt = part.call
+    part.call = lambda asked, drawn=False: scaled(rebuilt(asked, drawn)) if asked == name else rebuilt(asked, drawn)
+    found = one.replay(part, name, other, "cpu", 1)
+    assert found.guilty == "candidate" and found.faults[0].path == "weight"
+    assert one.replay(other, name, part, "cpu", 1).guilty == "baseline"
+    assert one.replay(part, "Module.1.Linear.parameters_grad.0", other, "cpu", 1).guilty is None
+    # Alone, nobody is accused: something else may have been added.
+    alone = one.replay(part, name, None, "cpu", 1)
+    assert alone.guilty is None and "--against another run tells" in answer.sentence(alone)
+    assert not fault.judge(fault.measure(part))
+
+
+def test_calls_at_fault_excuse_no_other() -> None:
+    sizes = {"lstm.0": 0.3, "lstm.1": 0.2, "lstm.2": 0.1, "lstm.3": 0.2, "linear.0": 1e-3, "linear.1": 6e-8, "linear.2": 6e-8, "linear.3": 6e-8}
+    found = {f"Torch.{name}.forward": [errors.Error("0", torch.float32, l2, l2, "")] for name, l2 in sizes.items()}
+    measured = fault.Measured(errors=found, products=set(found))
+    trusted = fault.Measured(errors={name: [errors.Error("0", torch.float32, 6e-8, 6e-8, "")] for name in found}, products=set(found))
+    assert {each.op for each in fault.judge(measured, trusted)} == {f"Torch.{name}.forward" for name in (*list(sizes)[:5],)}
+    # Where hardly any other call is left, what is left out says what the kind is off by.
+    few = {f"Torch.{name}.forward": found[f"Torch.{name}.forward"] for name in ("lstm.0", "linear.0", "linear.1")}
+    assert "Torch.linear.0.forward" not in {each.op for each in fault.judge(fault.Measured(errors=few, products=set(few)), None)}
 
 
 def test_a_run_without_data_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ use rayon::prelude::*;
 
 use probe_files::{Draft, ReportError};
 use probe_rollout::RolloutOutcome;
+use probe_rollout::table::Table;
 
 #[cfg(feature = "schema")]
 pub(crate) use html::RolloutPage;
@@ -92,6 +93,8 @@ impl fmt::Display for RolloutFormat {
 #[derive(Debug)]
 pub struct RolloutReports {
     drafts: Vec<(RolloutFormat, Draft)>,
+    /// True once the table of tokens is written.
+    has_tokens: bool,
 }
 
 impl RolloutReports {
@@ -105,7 +108,20 @@ impl RolloutReports {
         wanted.sort_unstable();
         wanted.dedup();
         let draft = |format: RolloutFormat| Ok((format, Draft::create(&folder.join(format.file_name()))?));
-        Ok(Self { drafts: wanted.into_iter().map(draft).collect::<Result<_, _>>()? })
+        Ok(Self { drafts: wanted.into_iter().map(draft).collect::<Result<_, _>>()?, has_tokens: false })
+    }
+
+    /// Writes the table of tokens, if it is wanted. It may be written before the answer is known; [`finish`](Self::finish) does
+    /// it otherwise.
+    ///
+    /// # Errors
+    /// [`ReportError`] when it cannot be written.
+    pub fn tokens(&mut self, table: &Table) -> Result<(), ReportError> {
+        for (_, draft) in self.drafts.iter_mut().filter(|(format, _)| *format == RolloutFormat::Parquet) {
+            probe_rollout::write::tokens(draft, table)?;
+        }
+        self.has_tokens = true;
+        Ok(())
     }
 
     /// Writes every report, then puts all of them in place. Returns their paths in the order of [`RolloutFormat::ALL`].
@@ -113,9 +129,11 @@ impl RolloutReports {
     /// # Errors
     /// The first [`ReportError`]; no report is put in place when one cannot be written.
     pub fn finish(mut self, outcome: &RolloutOutcome) -> Result<Vec<PathBuf>, ReportError> {
+        let is_written = |format: RolloutFormat| self.has_tokens && format == RolloutFormat::Parquet;
         self.drafts
             .par_iter_mut()
             .with_max_len(1)
+            .filter(|(format, _)| !is_written(*format))
             .try_for_each(|(format, draft)| format.write(draft, outcome))?;
         self.drafts.into_iter().map(|(_, draft)| draft.place()).collect()
     }

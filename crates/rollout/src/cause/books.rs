@@ -27,8 +27,11 @@ pub(super) fn non_finite(case: &mut Case<'_>) {
             first = Some((pairs.place[at], g, p));
         }
     }
+    if nan + lost == 0 {
+        return;
+    }
     let all = pairs.len() as f64;
-    case.pairs.retain(|pairs, at| pairs.g[at].is_finite() && pairs.p[at].is_finite());
+    case.keep(|pairs, at| pairs.g[at].is_finite() && pairs.p[at].is_finite());
     if let Some((place, g, p)) = first {
         let sample = sample_of(case, place);
         let evidence = format!(
@@ -108,7 +111,7 @@ pub(super) fn mask(case: &mut Case<'_>) {
         if !most(&samples) {
             continue;
         }
-        case.pairs.retain(|pairs, at| sampled(table, pairs.place[at]));
+        case.keep(|pairs, at| sampled(table, pairs.place[at]));
         let evidence = format!(
             "the mask of {} of {rows} samples begins one token {side} the first sampled token: it is moved by one",
             samples.len()
@@ -139,6 +142,9 @@ pub(super) fn unscored(case: &mut Case<'_>) {
             if side == "trainer" { (p, g) } else { (g, p) }
         };
         let missing = |at: usize, below: f32| value(at).0.abs() <= 0.0 && value(at).1 < below;
+        if !(0..case.pairs.len()).any(|at| missing(at, SURELY_BELOW)) {
+            continue;
+        }
         let ends = case.pairs.rows.iter().filter_map(|row| row.range.clone().next_back());
         let ends: Vec<usize> = ends.filter(|at| missing(*at, SURELY_BELOW)).collect();
         let zeros = (0..case.pairs.len()).filter(|at| missing(*at, SURELY_BELOW)).count();
@@ -157,7 +163,7 @@ pub(super) fn unscored(case: &mut Case<'_>) {
             .iter()
             .filter(|row| row.range.clone().any(|at| places.contains(&case.pairs.place[at])));
         let samples: Vec<usize> = touched.map(|row| row.sample).collect();
-        case.pairs.retain(|pairs, at| !places.contains(&pairs.place[at]));
+        case.keep(|pairs, at| !places.contains(&pairs.place[at]));
         let which = if last { "the last token of their sample" } else { "inside their sample" };
         let evidence = format!(
             "{} tokens, {which}, have the value 0 in the {side} and less in the {other}: the {side} did not score them (samples {})",

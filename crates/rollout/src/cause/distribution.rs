@@ -30,9 +30,9 @@ const LEAST: f64 = 0.01;
 /// Share of the larger differences that must have one sign. Renormalising left 1.000 and 0.996, every other cause at most 0.81.
 const ONE_SIGN: f64 = 0.985;
 
-/// Returns the log-odds of a log-probability.
+/// Returns the log-odds of a log-probability of at most [`SATURATED`], to 12 digits.
 fn odds(value: f64) -> f64 {
-    value - (-value.exp_m1()).ln()
+    value - (1.0 - value.exp()).ln()
 }
 
 /// How the log-odds of the two sides go together.
@@ -98,7 +98,7 @@ pub(super) fn temperature(case: &mut Case<'_>, rest: &Measures) -> bool {
     );
     let chance = chance_of_correlation(steep, trend.count(), STEEP_OTHERWISE);
     let before = case.pairs.total();
-    case.pairs.retain(|_, _| false);
+    case.clear();
     case.found(Cause::Temperature, before, evidence, Some(chance), Vec::new());
     true
 }
@@ -129,7 +129,7 @@ fn soft_cap(case: &mut Case<'_>, rest: &Measures, steep: f64) -> bool {
     );
     let chance = chance_of_correlation(steep, points.len() as f64, STEEP_OTHERWISE);
     let before = case.pairs.total();
-    case.pairs.retain(|_, _| false);
+    case.clear();
     case.found(Cause::SoftCap, before, evidence, Some(chance), Vec::new());
     true
 }
@@ -157,7 +157,7 @@ pub(super) fn precision(case: &mut Case<'_>, rest: &Measures) -> bool {
         rest.mean_abs
     );
     let before = case.pairs.total();
-    case.pairs.retain(|_, _| false);
+    case.clear();
     // Seen, not inferred: n values of binary32 end in so many zeros with a chance of 2^-13n.
     case.found(Cause::Precision, before, evidence, None, Vec::new());
     true
@@ -201,7 +201,7 @@ pub(super) fn truncation(case: &mut Case<'_>, rest: &Measures) -> bool {
     // Half of the others' largest share, as signs of a coin that falls on one side with 0.81.
     let chance = 0.81_f64.powf(large * share.max(1.0 - share)).min(1.0);
     let before = case.pairs.total();
-    case.pairs.retain(|_, _| false);
+    case.clear();
     case.found(Cause::Truncation, before, evidence, Some(chance), Vec::new());
     true
 }

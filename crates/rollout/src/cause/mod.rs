@@ -18,6 +18,7 @@ mod tests;
 
 use std::fmt;
 use std::ops::Range;
+use std::sync::Arc;
 
 use crate::align::{GapKind, Joined, TokenGap};
 use crate::measure::Measures;
@@ -198,15 +199,15 @@ pub(crate) struct Explained {
     /// Measures of the tokens that no bookkeeping and no relation of the distributions explains.
     pub(crate) rest: Measures,
     /// The compared tokens.
-    pub(crate) pairs: Pairs,
+    pub(crate) pairs: Arc<Pairs>,
 }
 
 /// Data that the tests of a step work on.
 pub(crate) struct Case<'a> {
     pub(crate) table: &'a Table,
     pub(crate) samples: Range<usize>,
-    /// Tokens that are still unexplained.
-    pub(crate) pairs: Pairs,
+    /// Tokens that are still unexplained; all of them, and not a copy, as long as nothing is explained.
+    pub(crate) pairs: Arc<Pairs>,
     pub(crate) findings: Vec<Finding>,
     pub(crate) notes: Vec<String>,
     /// Mean of |d| up to which rounding explains a difference.
@@ -229,6 +230,16 @@ impl Case<'_> {
         self.findings.push(Finding { cause, evidence, share, chance, samples });
     }
 
+    /// Keeps the unexplained tokens for which `keep` holds, given the token's place in their columns.
+    fn keep(&mut self, keep: impl Fn(&Pairs, usize) -> bool) {
+        Arc::make_mut(&mut self.pairs).retain(keep);
+    }
+
+    /// Leaves no token unexplained.
+    fn clear(&mut self) {
+        self.pairs = Arc::new(self.pairs.emptied());
+    }
+
     /// Returns up to three names of samples, for a sentence.
     fn names(&self, samples: &[usize]) -> String {
         let name = |sample: &usize| self.table.samples.get(*sample).map_or("?", |sample| &*sample.name);
@@ -249,7 +260,7 @@ pub(crate) fn explain(
     options: &RolloutOptions,
 ) -> Explained {
     let table = &joined.table;
-    let pairs = Pairs::of(table, samples.clone());
+    let pairs = Arc::new(Pairs::of(table, samples.clone()));
     let mut case = Case {
         table,
         samples: samples.clone(),
@@ -264,7 +275,7 @@ pub(crate) fn explain(
     books::non_finite(&mut case);
     repeats::note(&mut case);
     case.total = case.pairs.total();
-    let (all, measures) = (case.pairs.clone(), Measures::of(&case.pairs.g, &case.pairs.p));
+    let (all, measures) = (Arc::clone(&case.pairs), Measures::of(&case.pairs.g, &case.pairs.p));
     let seen = case.findings.len();
     books::mask(&mut case);
     order::shift(&mut case);

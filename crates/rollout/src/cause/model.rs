@@ -24,7 +24,7 @@ pub(super) fn trainer(case: &mut Case<'_>, again: &Again, rest: &Measures) {
     case.notes.push(format!("two passes of the trainer differ by {:.2e} on average", again.mean_abs));
     if again.mean_abs > case.bound && again.mean_abs > 0.5 * rest.mean_abs {
         let before = case.pairs.total();
-        case.pairs.retain(|_, _| false);
+        case.clear();
         let evidence = format!(
             "two passes of the trainer over the same tokens differ by {:.3} on average, the two sides by {:.3}: the trainer is not deterministic, as with dropout",
             again.mean_abs, rest.mean_abs
@@ -45,7 +45,7 @@ pub(super) fn explain(case: &mut Case<'_>, rest: &Measures) {
     }
     let before = case.pairs.total();
     let enough = long(case).count() >= FEWEST.0;
-    case.pairs.retain(|_, _| false);
+    case.clear();
     let identity = if (rest.identity - 1.0).abs() < 4.0 * rest.identity_error {
         ", and E[exp d] is 1 within its error, as if each side computes its own model correctly"
     } else {
@@ -92,7 +92,7 @@ fn stale(case: &mut Case<'_>) -> bool {
         return false;
     }
     let before = case.pairs.total();
-    case.pairs.retain(|_, _| false);
+    case.clear();
     let evidence = format!(
         "samples of weights up to {oldest:.0} updates older than the newest differ by {old:.3}, those of the newest by {new:.3} (rank correlation with the age {r:.2})"
     );
@@ -133,7 +133,7 @@ fn padding(case: &mut Case<'_>) -> bool {
         return false;
     }
     let before = case.pairs.total();
-    case.pairs.retain(|_, _| false);
+    case.clear();
     let how = if told { "" } else { ", taking all samples to be padded to the longest" };
     let evidence = format!(
         "the {} samples without padding differ by {worst:.2e} at most, the {} with padding by {usual:.3} on average (rank correlation {r:.2}{how})",
@@ -181,7 +181,7 @@ fn position(case: &mut Case<'_>) -> bool {
     }
     let thirds = thirds(case);
     let before = case.pairs.total();
-    case.pairs.retain(|_, _| false);
+    case.clear();
     let evidence = format!(
         "the error grows with the position: mean |d| is {:.3} in the first and {:.3} in the last third of the tokens by position (rank correlation {mean:.2} over {n} samples, {standard:.1} standard errors above {LEVEL})",
         thirds[0], thirds[1]

@@ -1,6 +1,7 @@
 //! Values that belong to another token or to another sample: they fit elsewhere.
 
 use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use super::{Case, Cause};
 use crate::measure::{Correlation, quantile};
@@ -73,7 +74,7 @@ pub(super) fn shift(case: &mut Case<'_>) {
     if all {
         rows = (0..case.pairs.rows.len()).collect();
     }
-    move_back(&mut case.pairs, &rows, shift);
+    move_back(Arc::make_mut(&mut case.pairs), &rows, shift);
     let tokens = if shift.abs() == 1 { "token" } else { "tokens" };
     let evidence = format!(
         "in {} of {long} samples of {FEWEST_SHIFTED} tokens or more, the trainer's value of a token fits the rollout's value {} {tokens} {}: moved, mean |d| falls from {:.3} to {:.2e}",
@@ -132,7 +133,7 @@ pub(super) fn rows(case: &mut Case<'_>) {
         let samples: Vec<usize> = owners.iter().map(|(row, _)| case.pairs.rows[*row].sample).collect();
         let before = case.pairs.total();
         let old: f64 = owners.iter().map(|(row, _)| errors[*row]).sum::<f64>() / owners.len() as f64;
-        give_back(&mut case.pairs, &owners);
+        give_back(Arc::make_mut(&mut case.pairs), &owners);
         let new = owners.iter().map(|(row, _)| case.pairs.error(&case.pairs.rows[*row])).sum::<f64>()
             / owners.len() as f64;
         let name = |row: usize| case.names(&[case.pairs.rows[row].sample]);
@@ -203,9 +204,12 @@ fn strangers(case: &mut Case<'_>, usual: f64, count: usize) {
     }
     let strange = |row: &&Row| {
         let (g, p) = case.pairs.row(row);
+        if g.len() < 4 * FEWEST || case.pairs.error(row) <= (10.0 * usual).max(0.5) {
+            return false;
+        }
         let mut sums = Correlation::default();
         g.iter().zip(p).for_each(|(g, p)| sums.add(f64::from(*g), f64::from(*p)));
-        g.len() >= 4 * FEWEST && case.pairs.error(row) > (10.0 * usual).max(0.5) && sums.coefficient() < 0.5
+        sums.coefficient() < 0.5
     };
     let rows: Vec<Row> = case.pairs.rows.iter().filter(strange).cloned().collect();
     if rows.is_empty() || rows.len() * 4 > count {
@@ -213,7 +217,7 @@ fn strangers(case: &mut Case<'_>, usual: f64, count: usize) {
     }
     let before = case.pairs.total();
     let samples: Vec<usize> = rows.iter().map(|row| row.sample).collect();
-    case.pairs.retain(|_, at| !rows.iter().any(|row| row.range.contains(&at)));
+    case.keep(|_, at| !rows.iter().any(|row| row.range.contains(&at)));
     let evidence = format!(
         "the values of {} of {count} samples ({}) have nothing to do with each other, all others agree: one side scored other text",
         samples.len(),

@@ -68,7 +68,7 @@ pub(super) fn penalty(case: &mut Case<'_>, rest: &Measures) -> bool {
         new.mean()
     );
     let before = case.pairs.total();
-    case.pairs.retain(|_, _| false);
+    case.clear();
     case.found(Cause::Penalty, before, evidence, Some(chance_beyond(sure)), Vec::new());
     true
 }

@@ -3,6 +3,7 @@
 //! engine's values if they were made so, and no closer otherwise.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::{Case, Cause};
 use crate::measure::{Measures, chance_beyond, ranks};
@@ -45,7 +46,7 @@ pub(super) fn quantized(case: &mut Case<'_>, quantized: &Table, rest: &Measures)
         return;
     }
     let before = case.pairs.total();
-    for (p, second) in case.pairs.p.iter_mut().zip(second) {
+    for (p, second) in Arc::make_mut(&mut case.pairs).p.iter_mut().zip(second) {
         *p = second.unwrap_or(*p);
     }
     let evidence = format!("{said}: the engine computes with quantised weights");

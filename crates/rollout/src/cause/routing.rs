@@ -147,7 +147,7 @@ pub(super) fn routing(case: &mut Case<'_>, rest: &Measures) -> bool {
             let evidence = fault(number, layer, before, &moved);
             let chance = chance(layer, &moved, layers.len());
             let total = case.pairs.total();
-            case.pairs.retain(|_, _| false);
+            case.clear();
             case.found(Cause::Routing, total, evidence, Some(chance), Vec::new());
             return true;
         }
@@ -225,7 +225,7 @@ fn ties(case: &mut Case<'_>, rest: &Measures, layers: &[Layer], flipped: &HashMa
         return false;
     }
     let before = case.pairs.total();
-    case.pairs.retain(|_, _| false);
+    case.clear();
     let evidence = format!("{said}: neither side is at fault, the choices are to be replayed in the trainer");
     case.found(Cause::Routing, before, evidence, None, Vec::new());
     true

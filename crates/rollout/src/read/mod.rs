@@ -12,6 +12,7 @@
 //!
 //! Slime, verl and plain tables may hold experts of tokens as well.
 
+mod batch;
 mod columns;
 mod differences;
 mod fields;
@@ -19,6 +20,7 @@ mod folder;
 mod lines;
 mod miles;
 mod nemo;
+mod pages;
 mod parquet;
 mod plain;
 mod responses;

@@ -3,23 +3,29 @@
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::sync::Arc;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{
     Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type,
     UInt64Type,
 };
-use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
-use arrow_schema::DataType;
+use arrow_array::{
+    Array, ArrayAccessor as _, ArrayRef, DictionaryArray, RecordBatch, StringArray, TypedDictionaryArray,
+};
+use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::Compression;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::Collected;
+use super::batch::Batch;
 use super::columns::{NAMES, missing};
+use super::pages;
 use super::plain::{Experts, Name, Row, Rows, SIDES};
 use crate::table::Side;
 use probe_files::{limits, map};
@@ -42,7 +48,8 @@ fn table(path: &Path, file: File, length: u64, into: &mut Collected) -> Result<(
     };
     let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
     let metadata = ArrowReaderMetadata::load(&file, options).map_err(|error| damaged(&error))?;
-    check(path, metadata.metadata(), length)?;
+    check(path, &file, metadata.metadata(), length)?;
+    let metadata = with_keys(&metadata).map_err(|error| damaged(&error))?;
     // Values of tokens take four bytes, which hardly become fewer in a file: a table that claims more grows as it is read.
     let claimed = metadata.metadata().file_metadata().num_rows().unsigned_abs().min(length / 4);
     let tokens = usize::try_from(claimed).unwrap_or(0);
@@ -60,18 +67,35 @@ fn table(path: &Path, file: File, length: u64, into: &mut Collected) -> Result<(
         .map_err(|error| damaged(&error))?;
     into.builder.reserve(tokens);
     let mut rows = Rows::new(into);
-    let mut first = 0;
+    let (mut whole, mut first) = (Batch::default(), 0);
     for batch in batches {
         let batch = batch.map_err(|error| damaged(&error))?;
-        add(&batch, &mut rows)
-            .map_err(|(row, message)| ReadError::format(path, format!("row {}: {message}", first + row)))?;
+        if lists.iter().any(|name| batch.column_by_name(name).is_some()) || !whole.add(&batch, &mut rows) {
+            add(&batch, &mut rows).map_err(|(row, message)| {
+                ReadError::format(path, format!("row {}: {message}", first + row))
+            })?;
+        }
         first += batch.num_rows();
     }
     Ok(())
 }
 
+/// Asks for names of samples as keys of a dictionary: most rows have the name of the row before.
+fn with_keys(metadata: &ArrowReaderMetadata) -> Result<ArrowReaderMetadata, ParquetError> {
+    let schema = metadata.schema();
+    let keyed = |field: &Field| match (field.name().as_str(), field.data_type()) {
+        ("sample", DataType::Utf8) => field
+            .clone()
+            .with_data_type(DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))),
+        _ => field.clone(),
+    };
+    let fields: Vec<Field> = schema.fields().iter().map(|field| keyed(field)).collect();
+    let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields)));
+    ArrowReaderMetadata::try_new(Arc::clone(metadata.metadata()), options)
+}
+
 /// Checks what the footer claims.
-fn check(path: &Path, metadata: &ParquetMetaData, length: u64) -> Result<(), ReadError> {
+fn check(path: &Path, file: &File, metadata: &ParquetMetaData, length: u64) -> Result<(), ReadError> {
     let rows = u64::try_from(metadata.file_metadata().num_rows()).unwrap_or(u64::MAX);
     // Columns that repeat one value take far less than a bit a row.
     let limit = limits::MAX_ROLLOUT_TOKENS.min(length.saturating_mul(limits::MAX_INFLATE_RATIO));
@@ -84,15 +108,22 @@ fn check(path: &Path, metadata: &ParquetMetaData, length: u64) -> Result<(), Rea
     for column in
         columns.filter(|column| column.column_path().parts().first().is_some_and(|name| is_read(name)))
     {
-        if !matches!(column.compression(), Compression::UNCOMPRESSED | Compression::ZSTD(_)) {
+        if !matches!(
+            column.compression(),
+            Compression::UNCOMPRESSED | Compression::SNAPPY | Compression::ZSTD(_)
+        ) {
             return Err(ReadError::format(
                 path,
                 format!(
-                    "column {} is compressed with {}; write the table with compression='zstd' or none",
+                    "column {} is compressed with {}; write the table with compression='snappy', 'zstd' or none",
                     column.column_path(),
                     column.compression().to_string().to_lowercase()
                 ),
             ));
+        }
+        if column.compression() == Compression::SNAPPY {
+            pages::check(file, column)
+                .map_err(|message| ReadError::format(path, format!("{message}; write the table again")))?;
         }
     }
     Ok(())
@@ -160,18 +191,18 @@ fn reals(values: &ArrayRef) -> Result<Vec<f64>, String> {
 
 /// A column of a batch, as numbers. They are taken from the batch one by one: copies of whole columns were freed and asked for again
 /// with each batch, which cost the system more time than reading them.
-enum Numbers<'a> {
+pub(super) enum Numbers<'a> {
     Absent,
     Whole(Box<dyn Fn(usize) -> Option<i64> + 'a>),
     Real(Box<dyn Fn(usize) -> Option<f64> + 'a>),
 }
 
 impl<'a> Numbers<'a> {
-    fn of(batch: &'a RecordBatch, name: &str) -> Result<Self, (usize, String)> {
+    pub(super) fn of(batch: &'a RecordBatch, name: &str) -> Result<Self, (usize, String)> {
         batch.column_by_name(name).map_or(Ok(Self::Absent), |column| Self::of_column(column, name))
     }
 
-    fn of_column(column: &'a ArrayRef, name: &str) -> Result<Self, (usize, String)> {
+    pub(super) fn of_column(column: &'a ArrayRef, name: &str) -> Result<Self, (usize, String)> {
         macro_rules! numbers {
             ($kind:ident, $array:expr, $convert:expr) => {{
                 let array = $array;
@@ -204,7 +235,7 @@ impl<'a> Numbers<'a> {
         })
     }
 
-    fn real(&self, row: usize) -> Option<f64> {
+    pub(super) fn real(&self, row: usize) -> Option<f64> {
         match self {
             Self::Absent => None,
             Self::Whole(at) => at(row).map(|value| value as f64),
@@ -212,7 +243,7 @@ impl<'a> Numbers<'a> {
         }
     }
 
-    fn whole(&self, row: usize, name: &str) -> Result<Option<i64>, String> {
+    pub(super) fn whole(&self, row: usize, name: &str) -> Result<Option<i64>, String> {
         match self {
             Self::Absent => Ok(None),
             Self::Whole(at) => Ok(at(row)),
@@ -225,7 +256,8 @@ impl<'a> Numbers<'a> {
     }
 }
 
-fn add(batch: &RecordBatch, rows: &mut Rows<'_>) -> Result<(), (usize, String)> {
+/// Adds a batch row by row. An error names the row.
+pub(super) fn add(batch: &RecordBatch, rows: &mut Rows<'_>) -> Result<(), (usize, String)> {
     let of = |name: &str| Numbers::of(batch, name);
     let [step, position, padding, version] = [of("step")?, of("position")?, of("padding")?, of("version")?];
     let (id, mask) = (of("token_id")?, of("mask")?);
@@ -259,21 +291,21 @@ fn add(batch: &RecordBatch, rows: &mut Rows<'_>) -> Result<(), (usize, String)> 
 }
 
 /// Names of samples of a batch.
-enum Names<'a> {
+pub(super) enum Names<'a> {
     Numbers(Numbers<'a>),
-    Texts(&'a StringArray),
+    Texts(TypedDictionaryArray<'a, Int32Type, StringArray>),
 }
 
 impl<'a> Names<'a> {
-    fn of(batch: &'a RecordBatch) -> Result<Self, (usize, String)> {
-        let texts = batch.column_by_name("sample").and_then(|column| column.as_string_opt());
-        Ok(match texts {
+    pub(super) fn of(batch: &'a RecordBatch) -> Result<Self, (usize, String)> {
+        let texts = batch.column_by_name("sample").and_then(|column| column.as_dictionary_opt::<Int32Type>());
+        Ok(match texts.and_then(DictionaryArray::downcast_dict) {
             Some(column) => Self::Texts(column),
             None => Self::Numbers(Numbers::of(batch, "sample")?),
         })
     }
 
-    fn get(&self, row: usize) -> Result<Name<'_>, String> {
+    pub(super) fn get(&self, row: usize) -> Result<Name<'a>, String> {
         match self {
             Self::Texts(column) if column.is_valid(row) => Ok(Name::Text(column.value(row))),
             Self::Texts(_) => Err("has no sample".into()),

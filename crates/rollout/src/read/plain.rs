@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::fields::{Real, expert, id, narrow};
 use super::{Collected, text};
 use crate::routes::Route;
-use crate::table::{NO_ID, Sample, Side, Token};
+use crate::table::{NO_ID, Sample, Side, Token, Tokens};
 use probe_files::limits::MAX_ROLLOUT_TOKENS;
 use probe_read::ReadError;
 use probe_read::msprobe::with_quoted_numbers;
@@ -93,13 +93,8 @@ impl<'a> Rows<'a> {
     /// The reason why it is not one.
     #[inline]
     pub(super) fn add(&mut self, name: &Name<'_>, row: &Row) -> Result<(), String> {
-        let same = match (&self.last, name) {
-            (Last::Number(last), Name::Number(name)) => last == name,
-            (Last::Text(last), Name::Text(name)) => **last == **name,
-            _ => false,
-        };
-        if !same || self.step != row.step {
-            self.begin(name, row);
+        if !self.continues(name, row.step) {
+            self.begin(name, row, self.into.builder.len());
         }
         self.count += 1;
         if self.count > MAX_ROLLOUT_TOKENS {
@@ -123,6 +118,50 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
+    /// Returns true if a row of this sample and step belongs to the sample of the row before.
+    fn continues(&self, name: &Name<'_>, step: u64) -> bool {
+        let same = match (&self.last, name) {
+            (Last::Number(last), Name::Number(name)) => last == name,
+            (Last::Text(last), Name::Text(name)) => **last == **name,
+            _ => false,
+        };
+        same && self.step == step
+    }
+
+    /// Returns the side that the file is of.
+    pub(super) const fn side(&self) -> Side {
+        self.into.side
+    }
+
+    /// Adds many rows, whose samples begin at the rows of `heads`; the first of these is row 0. Without `positions`, those of `tokens` are
+    /// counted. Returns `None`, with nothing added, where it would be an error.
+    pub(super) fn extend(
+        &mut self,
+        heads: &[(usize, Name<'_>, Row)],
+        tokens: &mut Tokens,
+        positions: bool,
+    ) -> Option<()> {
+        let count = tokens.len();
+        let (all, start) = (self.count + count as u64, self.into.builder.len());
+        if all > MAX_ROLLOUT_TOKENS {
+            return None;
+        }
+        let ends = heads.iter().skip(1).map(|(row, ..)| *row).chain([count]);
+        for ((row, name, head), end) in heads.iter().zip(ends) {
+            if !self.continues(name, head.step) {
+                self.begin(name, head, start + row);
+            }
+            if !positions {
+                let first = u32::try_from(self.next).ok()?;
+                tokens.positions.extend((first..).take(end - row));
+            }
+            self.next = u64::from(tokens.positions[end - 1]) + 1;
+        }
+        self.count = all;
+        self.into.builder.extend(tokens);
+        Some(())
+    }
+
     /// Sets the experts of the last row; those of no named side are of the file's.
     pub(super) fn route(&mut self, side: Option<Side>, experts: &Experts) -> Result<(), String> {
         if experts.chosen.is_empty() {
@@ -133,7 +172,8 @@ impl<'a> Rows<'a> {
         self.into.builder.route(side.unwrap_or(self.into.side), &route)
     }
 
-    fn begin(&mut self, name: &Name<'_>, row: &Row) {
+    /// Begins the sample of a row whose token comes to `place`.
+    fn begin(&mut self, name: &Name<'_>, row: &Row, place: usize) {
         let text: Box<str> = match name {
             Name::Number(number) => number.to_string().into(),
             Name::Text(text) => (*text).into(),
@@ -143,14 +183,9 @@ impl<'a> Rows<'a> {
             Name::Text(_) => Last::Text(text.clone()),
         };
         (self.step, self.next) = (row.step, 0);
-        self.into.builder.begin(Sample {
-            step: row.step,
-            name: text,
-            named: true,
-            range: 0..0,
-            padding: row.padding,
-            version: row.version,
-        });
+        let (step, padding, version) = (row.step, row.padding, row.version);
+        let sample = Sample { step, name: text, named: true, range: 0..0, padding, version };
+        self.into.builder.begin_at(sample, place);
     }
 }
 

@@ -32,10 +32,37 @@ fn a_table_that_was_written_is_read_as_it_was() {
 }
 
 #[test]
+fn a_table_of_pandas_is_read_as_the_one_it_was_made_of() {
+    // Written by pandas.DataFrame.to_parquet: snappy, integers of 64 bits, numbers of binary64, missing values.
+    let ours = open(&data("bf16_soft_cap.parquet"), Side::Rollout).unwrap().table;
+    let theirs = open(&data("bf16_soft_cap_pandas.parquet"), Side::Rollout).unwrap().table;
+    assert_eq!(ours.samples, theirs.samples);
+    assert_eq!(ours.tokens, theirs.tokens);
+    assert!(ours.tokens.flags.iter().any(|flags| flags & crate::table::TRAINER == 0));
+}
+
+#[test]
+fn a_page_that_claims_more_than_it_holds_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("claims.parquet");
+    let mut bytes = fs::read(data("bf16_soft_cap_pandas.parquet")).unwrap();
+    // The header of the first page begins behind the magic: type, size before compression.
+    assert_eq!((&bytes[..4], bytes[4], bytes[6]), (&b"PAR1"[..], 0x15, 0x15));
+    assert!(bytes[7] < 0x80);
+    bytes.splice(7..8, [0xfe, 0xff, 0xff, 0xff, 0x0f]);
+    fs::write(&path, bytes).unwrap();
+    let error = open(&path, Side::Rollout).unwrap_err().to_string();
+    assert!(error.contains("claims 2147483647 bytes, more than snappy makes of"), "{error}");
+}
+
+#[test]
 fn damaged_files_end_in_a_table_or_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut originals = vec![parquet(folder.path())];
-    originals.extend(["slime_train_0_0.pt", "bf16_good.jsonl", "prob_diff_step_1.npy"].map(data));
+    originals.extend(
+        ["bf16_soft_cap_pandas.parquet", "slime_train_0_0.pt", "bf16_good.jsonl", "prob_diff_step_1.npy"]
+            .map(data),
+    );
     fs::copy(data("prob_mask_step_1.npy"), folder.path().join("prob_mask_step_1.npy")).unwrap();
     let mut state = 7_u64;
     let mut random = |end: usize| {
