@@ -85,5 +85,5 @@ fn the_workbook_holds_what_each_rank_holds() {
     let plain = Compare::new(testdata("layouts/one"), testdata("layouts/one")).args("--format xlsx").run();
     let mut book = calamine::open_workbook_auto(plain.reports().join("result.xlsx")).unwrap();
     let head = book.worksheet_range("tensors").unwrap();
-    assert!(!head.rows().next().unwrap().iter().any(|label| label.to_string() == "pieces"));
+    assert!(!head.rows().next().unwrap().iter().any(|label| *label == "pieces"));
 }

@@ -173,7 +173,9 @@ fn gradient_of_normalised(x: &Drawn, g: &Drawn) -> Drawn {
 fn uneven(seed: u64) -> Drawn {
     let mut x = Drawn::normal(seed, &[40, 30]);
     for (at, row) in x.values.chunks_mut(30).enumerate() {
-        row.iter_mut().for_each(|value| *value *= 10_f64.powf(-2.0 * at as f64 / 39.0));
+        for value in row {
+            *value *= 10_f64.powf(-2.0 * at as f64 / 39.0);
+        }
     }
     x
 }
