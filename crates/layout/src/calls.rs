@@ -1,7 +1,7 @@
 //! Brings the calls of all ranks under the names of the first: a rank that calls a function once more than the others counts all later calls
 //! differently.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use probe_dump::{Number, Op, OpKind, OpName, Phase, Rank, Scalar, Slot, Value, without_module_prefix};
 
@@ -251,12 +251,20 @@ fn without_class(name: &str) -> String {
     format!("{}.{call}", if of_model { "" } else { path })
 }
 
-/// Returns the forward calls of every function by the module in which they ran.
+/// Returns the calls of every function, forward or in the backward pass alone, by the module in which they ran.
 fn calls(rank: &Rank) -> BTreeMap<String, InModule> {
     let mut found: BTreeMap<String, InModule> = BTreeMap::new();
+    let forward = rank.ops.iter().filter(|op| op.name.phase() == Phase::Forward);
+    let forward: HashSet<(&str, Option<u32>)> = forward.map(|op| (op.name.stem(), op.name.call())).collect();
     for op in &rank.ops {
+        // A backward pass that a program wrote itself calls functions too.
+        let counts = match op.name.phase() {
+            Phase::Forward => true,
+            Phase::Backward => !forward.contains(&(op.name.stem(), op.name.call())),
+            _ => false,
+        };
         if op.name.kind() == OpKind::Api
-            && op.name.phase() == Phase::Forward
+            && counts
             && !op.name.is_collective()
             && let Some(call) = op.name.call()
         {
