@@ -9,10 +9,11 @@ use super::setting::Setting;
 use super::tolerance::Rules;
 use super::{BySlot, History, Noise, PartJudgement, PriorKnowledge, Replayed, judge_part};
 use probe_dump::{
-    DType, Number, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType, RecordedStatistics, Scalar,
-    Slot, SlotSide, Task, TensorData, TensorRecord, TensorRef, TensorStore, Value,
+    DType, ExtremePlaces, Number, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType,
+    RecordedStatistics, Scalar, Slot, SlotSide, Task, TensorData, TensorRecord, TensorRef, TensorStore,
+    Value,
 };
-use probe_measure::{Evidence, KeptMetrics, compare};
+use probe_measure::{Evidence, KeptMetrics, compare, compare_recorded};
 use probe_pair::{Alignment, Mapping, PartPair, align, substitutions};
 
 /// A tensor of one side.
@@ -86,6 +87,9 @@ impl Drawn {
             norm: Some(self.norm()),
         }
         .into();
+        let place = |wanted: f64| self.values.iter().position(|value| value.total_cmp(&wanted).is_eq());
+        record.places =
+            place(max).zip(place(min)).and_then(|(max, min)| ExtremePlaces::new(max as u64, min as u64));
         record
     }
 
@@ -119,9 +123,15 @@ impl TensorStore for NoStore {
 pub(super) struct Part {
     sides: [Vec<Op>; 2],
     values: Vec<(Drawn, Drawn)>,
+    by_statistics: bool,
 }
 
 impl Part {
+    /// Begins a part of which statistics were recorded, and no elements.
+    pub(super) fn of_statistics() -> Self {
+        Self { by_statistics: true, ..Self::default() }
+    }
+
     /// Adds an op of both sides.
     pub(super) fn op(&mut self, name: &str) -> &mut Self {
         for ops in &mut self.sides {
@@ -151,10 +161,10 @@ impl Part {
     /// Adds an op that the candidate alone has, which makes `made` of `read`.
     pub(super) fn op_of_candidate(&mut self, name: &str, read: &Drawn, made: &Drawn) -> &mut Self {
         let mut op = Op::new(OpName::parse(name));
-        let slot =
-            |path: &str, side, drawn: &Drawn| Slot::new(path, side, Value::Tensor(Arc::new(drawn.record())));
-        op.slots.push(slot("input.0", SlotSide::Input, read));
-        op.slots.push(slot("output.0", SlotSide::Output, made));
+        for (path, side, drawn) in [("input.0", SlotSide::Input, read), ("output.0", SlotSide::Output, made)]
+        {
+            op.slots.push(Slot::new(path, side, Value::Tensor(Arc::new(drawn.record()))));
+        }
         self.sides[1].push(op);
         self
     }
@@ -199,7 +209,13 @@ impl Part {
         for op in &pair.ops {
             let of_slot = |slots| match pair.slot(op, slots) {
                 (Some(b), Some(c)) if b.value.tensor().and(c.value.tensor()).is_some() => {
-                    values.next().map_or(Evidence::Nothing, |(b, c)| b.evidence(c))
+                    values.next().map_or(Evidence::Nothing, |(b, c)| {
+                        if self.by_statistics {
+                            Evidence::Recorded(Box::new(compare_recorded(&b.record(), &c.record())))
+                        } else {
+                            b.evidence(c)
+                        }
+                    })
                 }
                 _ => Evidence::Nothing,
             };

@@ -69,8 +69,7 @@ pub(super) fn of<'a>(
     let mut rewritten = uneven_lists(flow);
     candidates.retain(|candidate| !rewritten.contains(&candidate.op));
     without_reshaped(flow, agreement, candidates);
-    let undone = without_resized(flow, agreement, candidates);
-    rewritten.extend(&undone);
+    rewritten.extend(without_resized(flow, agreement, candidates));
     rewritten.extend(without_same_calls(flow, agreement, candidates));
     let groups = Groups { flow, agreement, idle: idle(flow), answered: answered(flow) };
     let levels = Levels::of(flow);
@@ -81,9 +80,7 @@ pub(super) fn of<'a>(
         let Some(first) = group.baseline.iter().chain(&group.candidate).copied().min() else { continue };
         candidates
             .retain(|candidate| !is_behind(group, candidate) || !levels.explain(flow, group, candidate));
-        // They undo the argument of a call that both sides have.
-        let is_told = group.baseline.iter().chain(&group.candidate).all(|op| undone.contains(op));
-        if is_told || !groups.differ(place, first, candidates) {
+        if !groups.differ(place, first, candidates) {
             harmless.push(group);
             continue;
         }
@@ -196,17 +193,8 @@ fn without_resized(
         Cause::Argument => resized(candidate.op) || agreement.makes_another(candidate.op),
         _ => resized(candidate.op),
     };
-    let is_told = |candidate: &&Candidate| candidate.cause == Cause::Argument || unlike(candidate);
-    for candidate in candidates.iter().filter(is_told) {
+    for candidate in candidates.iter().filter(|candidate| unlike(candidate)) {
         if rewritten.contains(&candidate.op) {
-            continue;
-        }
-        if let Some(before) = agreement.done_before(candidate.op) {
-            rewritten.extend(before);
-            rewritten.insert(candidate.op);
-            continue;
-        }
-        if !unlike(candidate) {
             continue;
         }
         let region = agreement.region(&[candidate.op]).unwrap_or_default();

@@ -33,8 +33,6 @@ pub(crate) struct Agreement<'f, 'a> {
     results: OnceCell<Results<'f>>,
     /// Positions of each side's ops by name, made when they are needed.
     names: OnceCell<[HashMap<&'a str, usize>; 2]>,
-    /// Ops that read a value that differs and that no recorded op made, in order, with its error.
-    arrivals: OnceCell<Vec<(usize, f64)>>,
     /// Error that one op leaves in this part: rounding of the coarsest type, or of coarse products.
     pub(super) rounding: f64,
 }
@@ -58,7 +56,6 @@ impl<'f, 'a> Agreement<'f, 'a> {
             expected,
             results: OnceCell::new(),
             names: OnceCell::new(),
-            arrivals: OnceCell::new(),
             rounding: floor.max(coarsest.map_or(0.0, |coarse| coarse.unknown)),
         }
     }
@@ -82,7 +79,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
             let accumulated = self.accumulated(position);
             let is_read = !readers.is_empty() || !accumulated.is_empty();
             let reaches_far = region.len().max(readers.len()) > MOST;
-            if reaches_far || self.is_end(position, is_read, first.contains(&position), led) {
+            if reaches_far || self.is_end(position, is_read, first.contains(&position)) {
                 return None;
             }
             // Names of unpaired ops count calls of their side alone.
@@ -275,38 +272,13 @@ impl<'f, 'a> Agreement<'f, 'a> {
 
     /// Returns true if a difference that is left at an op is one of the run: nobody reads its results, or they
     /// change a parameter. What one side alone computes and nobody reads is logged.
-    fn is_end(&self, position: usize, is_read: bool, is_first: bool, led: f64) -> bool {
+    fn is_end(&self, position: usize, is_read: bool, is_first: bool) -> bool {
         let node = &self.flow.nodes[position];
         let apart = || node.results().any(|slot| self.flow.fact((position, slot)).differs());
         if node.traits.optimizes || node.op.name.phase() == Phase::ParameterGradient {
             return self.has_partners(position);
         }
-        let is_last = !is_read && node.is_paired && !is_first && apart() && !self.is_of_parts(position);
-        let api = node.op.name.api();
-        let is_in_place = api.ends_with('_') && !api.ends_with("__");
-        is_last && !(is_in_place && self.arrives_alike_behind(position, led))
-    }
-
-    /// Returns true if all agrees that no recorded op made and that an op of the same pass reads behind this one: what it
-    /// wrote to a part of a tensor is read with the rest of that.
-    fn arrives_alike_behind(&self, position: usize, led: f64) -> bool {
-        let arrivals = self.arrivals.get_or_init(|| {
-            let paired = self.flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
-            let read = paired.flat_map(|(op, node)| node.given().map(move |slot| (op, slot)));
-            let arrive = read.filter(|&place| {
-                let fact = self.flow.fact(place);
-                fact.is_tensor && !fact.allowed && self.makers_of_both(place).next().is_none()
-            });
-            let error = |fact: &Fact| if fact.difference.is_open() { fact.relative() } else { f64::INFINITY };
-            arrive
-                .map(|place| (place.0, error(self.flow.fact(place))))
-                .filter(|(_, error)| *error > 0.0)
-                .collect()
-        });
-        let behind = &arrivals[arrivals.partition_point(|(op, _)| *op <= position)..];
-        let phase = self.flow.nodes[position].op.name.phase();
-        let mut of_pass = behind.iter().filter(|(op, _)| self.flow.nodes[*op].op.name.phase() == phase);
-        of_pass.all(|(_, error)| *error <= self.bound(led))
+        !is_read && node.is_paired && !is_first && apart() && !self.is_of_parts(position)
     }
 
     /// Returns true for a number that the calls of one side make in parts: the loss of a batch is the sum of those of its
@@ -388,25 +360,6 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let bound = self.bound(given.map(Fact::relative).fold(0.0, f64::max));
         let mut results = node.results().map(|slot| flow.fact((position, slot))).peekable();
         results.peek().is_some() && results.all(|fact| fact.difference.is_open() && fact.relative() <= bound)
-    }
-
-    /// Returns the ops of one side that did before an op what another argument of it leaves out: it reads plainly another
-    /// value, and makes the same of it. `None` if it does not.
-    pub(super) fn done_before(&self, position: usize) -> Option<HashSet<usize>> {
-        let node = &self.flow.nodes[position];
-        let is_another = |place: &Place| {
-            let fact = self.flow.fact(*place);
-            fact.difference == Difference::Numbers && fact.relative() > LARGEST
-        };
-        let read: Vec<Place> = node.given().map(|slot| (position, slot)).filter(is_another).collect();
-        let bound = self.bound(self.error_from_before(position, 0));
-        let mut results = node.results().map(|slot| self.flow.fact((position, slot))).peekable();
-        let is_same = results.peek().is_some()
-            && results.all(|fact| fact.difference.is_open() && fact.relative().max(fact.likely) <= bound);
-        let makers = read.into_iter().flat_map(|place| self.makers_of_both(place));
-        let before: HashSet<usize> =
-            makers.map(|maker| maker.0).filter(|&maker| !self.flow.nodes[maker].is_paired).collect();
-        (is_same && !before.is_empty()).then_some(before)
     }
 
     /// Returns true if the results of an op are plainly others, and not the same but for noise.
