@@ -194,7 +194,9 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         let picks = led.iter().any(|&place| self.flow.fact(place).difference == Difference::Elements);
         node.given().find(|&slot| match self.flow.fact((position, slot)).difference {
             // Sizes and counts may follow from choices that noise flipped; typed values do not.
-            Difference::Argument => (!picks && !self.flipped) || self.is_typed((position, slot)),
+            Difference::Argument => {
+                (!picks && !self.flipped) || self.is_typed((position, slot)) || self.is_set(position)
+            }
             Difference::ComputedArgument => {
                 let error = self.flow.fact((position, slot)).judgement.error.get().unwrap_or(1.0);
                 !picks && !self.flipped && error > 8.0 * self.error
@@ -211,6 +213,24 @@ impl<'f, 'a> HardFaults<'f, 'a> {
             value,
             Some(Value::Scalar(Scalar::Number(Number::Float(_) | Number::Bool(_)) | Scalar::Text(_)))
         )
+    }
+
+    /// Returns true for an op whose whole numbers follow from no choice where its tensors have the same sizes on both
+    /// sides: strides, groups, dimensions. Those that pick elements, or divide by a count, may take theirs from data.
+    fn is_set(&self, position: usize) -> bool {
+        let node = &self.flow.nodes[position];
+        let computes = matches!(
+            node.traits.kind,
+            Kind::Product
+                | Kind::Recurrent
+                | Kind::Attention
+                | Kind::Normalisation
+                | Kind::Sum
+                | Kind::Mean
+                | Kind::Exponential
+                | Kind::LogSoftmax
+        );
+        computes && node.given().all(|slot| self.flow.fact((position, slot)).difference != Difference::Shape)
     }
 
     /// Returns the cause of a certain fault in a result that nothing led to.

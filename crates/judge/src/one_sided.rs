@@ -1,7 +1,7 @@
 //! Arguments that one side alone was given: the other side has the function's default.
 
 use super::flow::{Flow, Place};
-use super::ops::{is_default, parameter};
+use super::ops::{has_defaults, is_default, parameter};
 use probe_dump::{Number, Phase, Scalar, Slot, TensorRecord, Value};
 
 /// Returns true for a number or text that one side alone passes and that makes a difference: the other side does
@@ -27,7 +27,8 @@ pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
     if node.op.name.phase() == Phase::Backward || reads_another_size(flow, place.0) {
         return false;
     }
-    let Some(name) = parameter(node.base, &slot.path) else { return false };
+    let is_known = slot.path.starts_with("kwarg.") || has_defaults(node.base);
+    let Some(name) = parameter(node.base, &slot.path).filter(|_| is_known) else { return false };
     // One number for all dimensions, or a list of them.
     let is_part = |path: &str| {
         path.rsplit_once('.').is_some_and(|(whole, _)| parameter(node.base, whole) == Some(name))

@@ -151,6 +151,9 @@ fn by_elements(fact: &mut Fact, m: &PairMetrics, book: &mut RuleBook) {
     fact.exact = m.different == 0;
 }
 
+/// Relative error from which two values are not the same one with noise.
+const ANOTHER: f64 = 0.1;
+
 /// Considers everything besides the numbers: dtype, equivalent shapes, `requires_grad`.
 fn around_numbers(fact: &mut Fact, (b, c): (&TensorRecord, &TensorRecord), setting: &Setting) {
     let is_open = fact.difference.is_open() && fact.judgement.verdict.is_fine();
@@ -173,7 +176,8 @@ fn around_numbers(fact: &mut Fact, (b, c): (&TensorRecord, &TensorRecord), setti
         && x != y
     {
         prepend(&mut fact.judgement.reason, &format!("requires_grad {x} against {y}"));
-        if is_open {
+        // One that is plainly another value is judged as that.
+        if is_open && fact.relative() <= ANOTHER {
             fact.judgement.verdict = Verdict::Differs;
             fact.difference = Difference::RequiresGrad;
         }

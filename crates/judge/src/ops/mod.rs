@@ -6,7 +6,7 @@ mod signatures;
 mod table;
 
 pub(super) use kind::Kind;
-pub(super) use signatures::{is_default, parameter};
+pub(super) use signatures::{has_defaults, is_default, is_dimension, parameter};
 use table::Table;
 
 use probe_dump::{Op, OpKind};

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import torch
 import torch.nn.functional as F
+
+#: Names of parameters that are dimensions; as `DIMENSIONS` in signatures.rs has them.
+DIMENSION = re.compile(r"^(dim|dims|dim0|dim1|dim2|axis|axis0|axis1|start_dim|end_dim|source|destination)(=|$)")
 
 
 def shown(value: object) -> str | None:
@@ -36,6 +40,8 @@ def of_schemas() -> dict[str, list[str]]:
         name = schema.name.removeprefix("aten::")
         if not schema.name.startswith("aten::") or name not in public or name.startswith("_"):
             continue
+        if not any("Tensor" in str(result.type) for result in schema.returns):
+            continue
         arguments = [a for a in schema.arguments if not a.is_out]
         if len(arguments) < len(schema.arguments):
             continue
@@ -49,5 +55,6 @@ def of_schemas() -> dict[str, list[str]]:
 
 if __name__ == "__main__":
     for function, parameters in sorted({**of_schemas(), **of_python()}.items()):
-        if any("=" in parameter and not parameter.endswith("=None") for parameter in parameters):
+        has_default = any("=" in parameter and not parameter.endswith("=None") for parameter in parameters)
+        if has_default or any(DIMENSION.search(parameter) for parameter in parameters):
             print(function, *parameters)

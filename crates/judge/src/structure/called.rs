@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use super::converging::Agreement;
 use super::{Candidate, Cause, Flow, Node};
 use crate::difference::{Difference, Fact};
-use crate::ops::parameter;
+use crate::ops::{is_dimension, parameter};
 use probe_dump::{Number, Scalar, Slot, Value};
 
 /// Removes ops that were called with other arguments and make the same; returns them.
@@ -54,9 +54,13 @@ fn is_argument(fact: &Fact, flow: &Flow<'_>, (op, slot): (usize, usize)) -> bool
 fn is_same_dimension(flow: &Flow<'_>, (op, slot): (usize, usize)) -> bool {
     let (b, c) = flow.pair.slot_at(op, slot);
     let path = b.or(c).map_or("", |slot| &*slot.path);
-    let name = parameter(flow.nodes[op].base, path);
+    let function = flow.nodes[op].base;
+    let name = parameter(function, path);
     if name == Some("keepdim") {
         return true;
+    }
+    if !is_dimension(function, path) {
+        return false;
     }
     let (Some(b), Some(c)) = (b.and_then(integers), c.and_then(integers)) else { return false };
     // A dimension that is put in counts itself.
