@@ -155,7 +155,12 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
 /// Returns the relative error that a gradient of this many elements gets from choices that let elements
 /// through on one side only, if the values chosen by are off by `near`; 0 if hardly any flip is expected.
 pub(super) fn flipped_gates(elements: f64, near: f64) -> f64 {
-    if flips(elements, near) > FLIPS { near.sqrt() } else { 0.0 }
+    if may_flip(elements, near) { near.sqrt() } else { 0.0 }
+}
+
+/// Returns true if a flip is to be expected among this many choices whose values are off by `near`.
+pub(super) fn may_flip(elements: f64, near: f64) -> bool {
+    flips(elements, near) > FLIPS
 }
 
 /// Returns the expected number of flips among this many choices whose values are off by `near`.

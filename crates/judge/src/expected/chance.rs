@@ -5,6 +5,7 @@ use super::super::ops::Kind;
 use super::super::transfer;
 use super::super::transfer::{FEW, InputError, ONE_FLIP, largest};
 use super::{Place, Walk};
+use probe_dump::DType;
 use probe_measure::Evidence;
 
 /// Fraction of the explained error that may be a factor: in sound pairs of public models, at most half of
@@ -87,11 +88,29 @@ impl Walk<'_, '_> {
         let few = DIRECTED.max(fact.largest / fact.norm);
         let (directed, written) = match fact.norms {
             (b, c) if fact.statistics_only => {
-                (few.max(1.0 / self.directions(place).sqrt()), rounded_by(b).hypot(rounded_by(c)))
+                let written = rounded_by(b).hypot(rounded_by(c));
+                (
+                    few.max(1.0 / self.directions(place).sqrt()),
+                    written.hypot(self.rounded_operands(place, given)),
+                )
             }
             _ => (few, 0.0),
         };
         (SQUARED * factor * magnified).hypot(directed * explained).hypot(written)
+    }
+
+    /// Returns the common factor that rounding the operands of a product leaves, if the device rounds them as TF32 does:
+    /// the errors of `n` factors, each uniform within half a unit of 10 bits, make a norm longer or shorter by the root of
+    /// `1 / 3 n` of that.
+    fn rounded_operands(&self, place: Place, given: &[(Place, InputError)]) -> f64 {
+        let fact = self.flow.fact(place);
+        if self.flow.nodes[place.0].traits.kind != Kind::Product || fact.dtype != Some(DType::F32) {
+            return 0.0;
+        }
+        // A bias is added.
+        let operands = given.iter().filter(|(place, _)| self.flow.shape(*place).len() > 1);
+        let fewest = operands.map(|(place, _)| self.flow.fact(*place).len).fold(f64::INFINITY, f64::min);
+        HALF_UNIT_OF_TF32 / (3.0 * fewest).sqrt()
     }
 
     /// Returns the maximum number of directions that noise of a result may have: the rank of a product is that
@@ -105,6 +124,9 @@ impl Walk<'_, '_> {
         longest.min(all / longest).max(1.0)
     }
 }
+
+/// Half a unit in the last of ten places behind the point, relative to one.
+const HALF_UNIT_OF_TF32: f64 = 1.0 / 2048.0;
 
 /// Returns the relative rounding of a number by the format it was written in, which shows in its last digits.
 fn rounded_by(number: f64) -> f64 {

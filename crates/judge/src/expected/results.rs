@@ -63,7 +63,8 @@ impl Walk<'_, '_> {
             Kind::Product | Kind::Recurrent | Kind::Attention => self.product.max(precision.least / 2.0),
             _ => precision.least / 2.0,
         };
-        self.note_made(place, if fact.statistics_only { path.hypot(step) } else { 0.0 });
+        let path = path.hypot(step).hypot(self.let_through(place, saved));
+        self.note_made(place, if fact.statistics_only { path } else { 0.0 });
         if node.op.name.phase() == Phase::ParameterGradient {
             self.note_gradient(place);
             return None;
@@ -73,6 +74,20 @@ impl Walk<'_, '_> {
             self.worst = self.worst.max(raw);
         }
         Some(raw)
+    }
+
+    /// Returns the error of a gradient that statistics hide where choices let elements through on one side only: an element of
+    /// size `a` changes a norm `n` by `a^2 / 2 n` alone, so that the squares of both norms are apart by its own.
+    fn let_through(&self, place: Place, saved: &[(Place, InputError)]) -> f64 {
+        let (node, fact) = (&self.flow.nodes[place.0], self.flow.fact(place));
+        let near = largest(saved.iter().map(|(_, error)| error.relative));
+        let (b, c) = fact.norms;
+        let is_open = fact.statistics_only && node.is_backward() && node.traits.chooses && b > 0.0;
+        if is_open && transfer::may_flip(fact.len, near) {
+            ((b * b - c * c).abs().sqrt() / b).min(1.0)
+        } else {
+            0.0
+        }
     }
 
     /// Passes on the error of the inputs below a sentinel that swamps the norm of a result.
