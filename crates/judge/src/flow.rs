@@ -5,6 +5,7 @@
 //! passes, a module on the values made inside it.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::difference::{Difference, Fact, Facts, Identity, SlotFact};
 use super::nesting::{MAX_NESTING, Nesting};
@@ -19,7 +20,7 @@ use super::values::Values;
 use super::{PartEvidence, Verdict};
 use probe_dump::{Op, OpKind, OpName, Ordinal, Phase, Slot, SlotSide, Task};
 use probe_measure::{ChecksumMatch, Evidence};
-use probe_pair::{Paired, PartPair};
+use probe_pair::{Paired, PartPair, slot_key};
 
 /// Calls of one module in a step that are considered for a parameter gradient.
 const MAX_CALLS: u32 = 64;
@@ -103,6 +104,8 @@ pub(super) struct Flow<'a> {
     pub(super) modules_alone: bool,
     /// True if some value requires a gradient.
     trains: bool,
+    /// Keys of the values of each side that no op had made in the previous step; empty if that was not recorded.
+    pub(super) arrived_before: Arc<[HashSet<u64>; 2]>,
 }
 
 impl<'a> Flow<'a> {
@@ -149,6 +152,7 @@ impl<'a> Flow<'a> {
             late_checksums: 0,
             modules_alone: false,
             trains: false,
+            arrived_before: Arc::default(),
         };
         flow.modules_alone =
             flow.nodes.iter().all(|node| node.is_module() || node.traits.kind == Kind::Optimizer);
@@ -371,11 +375,36 @@ impl<'a> Flow<'a> {
     }
 
     /// Returns true if an unpaired op of either side made the value at a place before it is read there.
-    pub(super) fn is_made_unpaired(&self, (op, slot): Place) -> bool {
+    pub(super) fn is_made_unpaired(&self, place: Place) -> bool {
+        self.unpaired_makers(place).next().is_some()
+    }
+
+    /// Returns true if a side read this value already in the previous step, where no op had made it.
+    pub(super) fn is_old(&self, side: usize, slot: &Slot) -> bool {
+        slot_key(slot).is_some_and(|key| self.arrived_before[side].contains(&key))
+    }
+
+    /// Returns true if an op of one side alone made a value by copying another's elements, in whatever order.
+    pub(super) fn is_copied_unpaired(&self, place: Place) -> bool {
+        let copies = |maker: usize| {
+            let node = &self.nodes[maker];
+            node.traits.kind == Kind::Copy && !node.traits.rearranges
+        };
+        self.unpaired_makers(place).any(copies)
+    }
+
+    /// Iterates over the places before an op where its value was made, on either side.
+    pub(super) fn makers_of_both(&self, (op, slot): Place) -> impl Iterator<Item = Place> + '_ {
         let (b, c) = self.pair.slot_at(op, slot);
-        [b, c].into_iter().enumerate().any(|(side, slot)| {
-            slot.and_then(|slot| self.values.made_unpaired(side, slot)).is_some_and(|maker| maker < op)
-        })
+        let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
+        sides.flat_map(|(side, slot)| self.values.makers(side, slot)).filter(move |maker| maker.0 < op)
+    }
+
+    fn unpaired_makers(&self, (op, slot): Place) -> impl Iterator<Item = usize> + '_ {
+        let (b, c) = self.pair.slot_at(op, slot);
+        let sides = [b, c].into_iter().enumerate();
+        let makers = sides.filter_map(|(side, slot)| self.values.made_unpaired(side, slot?));
+        makers.filter(move |maker| *maker < op)
     }
 
     /// Returns the position of the paired op with this name.

@@ -1,7 +1,9 @@
 //! State that a step passes to the next, and the weighing of a step that has it.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
+use super::candidate::Candidate;
 use super::difference::Identities;
 use super::expected::{ExpectedErrors, GradientErrors, Walk};
 use super::family::{self, Learned};
@@ -12,7 +14,8 @@ use super::setting::Setting;
 use super::tolerance::DTypeTolerance;
 use super::update::{self, Weights};
 use super::value::{ExpectedError, ValueKind};
-use probe_dump::{OpKind, Phase, Slot};
+use probe_dump::{OpKind, Phase, TensorRecord};
+use probe_pair::slot_key;
 
 /// Fraction of weights that must be equal to the bit (within rounding) for the others to stand out: more than
 /// half.
@@ -27,6 +30,8 @@ pub struct History {
     /// Values that differ and that an op made: the next step may read them again, as it does a codebook that follows a
     /// moving mean.
     made: HashSet<Extremes>,
+    /// Keys of the values of each side that no recorded op made: weights, and the buffers of a program.
+    arrived: Arc<[HashSet<u64>; 2]>,
     /// Updates were judged at the optimizer.
     optimizer_seen: bool,
     /// An op was at fault.
@@ -35,18 +40,19 @@ pub struct History {
     pub(super) any: bool,
 }
 
-/// Length of a value, and its largest and smallest element on both sides, as bits: whatever view of it is recorded.
+/// Length of a value, and two numbers that tell it from others on both sides, as bits: whatever view of it is recorded.
 type Extremes = (u64, [[u64; 2]; 2]);
 
 impl History {
     /// Builds the state left by a weighed part.
     pub(super) fn after(
         flow: &Flow<'_>,
-        gradients: GradientErrors,
+        (gradients, arrivals): (GradientErrors, &[Place]),
         learned: (Learned, Seen),
         diverged: bool,
     ) -> Self {
         Self {
+            arrived: Arc::new(arrived(flow, arrivals)),
             learned,
             weights: update::weights(flow),
             optimizer_seen: flow.nodes.iter().any(|node| node.traits.optimizes && node.is_paired),
@@ -56,6 +62,30 @@ impl History {
             any: true,
         }
     }
+}
+
+impl History {
+    /// Returns the keys of what arrived in the previous step, if that was recorded.
+    pub(super) fn arrived(&self, flow: &Flow<'_>) -> Arc<[HashSet<u64>; 2]> {
+        if flow.pair.since == Some(1) { self.arrived.clone() } else { Arc::default() }
+    }
+
+    /// Returns a weight that follows others at another rate.
+    pub(super) fn follower(&self, flow: &Flow<'_>) -> Option<Candidate> {
+        let consecutive = flow.pair.since == Some(1) && self.any;
+        consecutive.then(|| update::follower(flow, &self.weights, &self.gradients)).flatten()
+    }
+}
+
+fn arrived(flow: &Flow<'_>, arrivals: &[Place]) -> [HashSet<u64>; 2] {
+    let mut keys = [HashSet::new(), HashSet::new()];
+    for &(op, slot) in arrivals {
+        let (b, c) = flow.pair.slot_at(op, slot);
+        for (keys, slot) in keys.iter_mut().zip([b, c]) {
+            keys.extend(slot.and_then(slot_key));
+        }
+    }
+    keys
 }
 
 /// Weighs the values of a part, including updates; also returns the weights and buffers that have drifted.
@@ -149,16 +179,22 @@ fn made(flow: &Flow<'_>) -> HashSet<Extremes> {
     places.filter(|&place| flow.fact(place).is_float).filter_map(|place| extremes(flow, place)).collect()
 }
 
-/// Returns what identifies a value in another step; `None` if its extremes agree, which then identify nothing.
+/// Returns what identifies a value in another step: its extremes, or where these agree mean and norm. `None` if all of that
+/// agrees, which then identifies nothing.
 fn extremes(flow: &Flow<'_>, place: Place) -> Option<Extremes> {
     let (b, c) = flow.pair.slot_at(place.0, place.1);
-    let bits = |slot: Option<&Slot>| {
-        let statistics = &slot?.value.tensor()?.statistics;
+    let (b, c) = (b?.value.tensor()?, c?.value.tensor()?);
+    let bits = |record: &TensorRecord| {
+        let statistics = &record.statistics;
         Some([statistics.max()?, statistics.min()?].map(|number| number.as_f64().to_bits()))
     };
-    let sides = [bits(b)?, bits(c)?];
-    let len = b?.value.tensor()?.len();
-    (sides[0] != sides[1]).then_some((len, sides))
+    let sums = |record: &TensorRecord| {
+        let statistics = &record.statistics;
+        Some([statistics.mean()?, statistics.norm()?].map(f64::to_bits))
+    };
+    let extremes = [bits(b)?, bits(c)?];
+    let sides = if extremes[0] == extremes[1] { [sums(b)?, sums(c)?] } else { extremes };
+    (sides[0] != sides[1]).then_some((b.len(), sides))
 }
 
 /// Returns the parameters that a module reads changed, after an earlier call in the same step read them otherwise: the

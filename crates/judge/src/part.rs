@@ -55,6 +55,7 @@ pub fn judge_part(
     repeated::bring_together(&mut flow);
     backward_only::set_aside(&mut flow);
     let unread = unread::set_aside(&mut flow);
+    flow.arrived_before = history.arrived(&flow);
     let (expected, drifted) = weigh(&flow, &setting, history);
     let granted = |value: &ExpectedError| Granted {
         measured: noise.floor(&flow, value),
@@ -70,8 +71,7 @@ pub fn judge_part(
     let acquitted = reference.acquit(&expected.values, &mut excess);
     let replayed = known.replayed.of_part(pair.step, pair.rank);
     let mut weighed = Weighed { expected: &expected, excess: &mut excess, setting: &setting };
-    let (mut candidates, remarks) =
-        suspects(&mut flow, &mut weighed, (noise, reference, replayed), history.diverged);
+    let (mut candidates, remarks) = suspects(&mut flow, &mut weighed, (noise, reference, replayed), history);
     let (mut ops, mut slots) = marks::of(&flow, &expected, &excess, &candidates, history.diverged);
     if candidates.is_empty() && !history.diverged {
         candidates.extend(closing::unnamed(&flow, &slots));
@@ -91,7 +91,7 @@ pub fn judge_part(
     notes.extend(remarks);
     let counts = count(pair, &ops, &slots);
     let diverged = history.diverged || !findings.is_empty();
-    let next = History::after(&flow, expected.gradients, learned, diverged);
+    let next = History::after(&flow, (expected.gradients, &expected.arrivals), learned, diverged);
     let incomplete = incomplete::of(&flow);
     let rules = book.into_texts();
     let reference = BySlot::default();
@@ -111,11 +111,12 @@ fn suspects(
     flow: &mut Flow<'_>,
     weighed: &mut Weighed<'_>,
     (noise, reference, replayed): (noise::OfPart<'_>, reference::OfPart<'_>, Option<replayed::OfPart<'_>>),
-    diverged: bool,
+    history: &History,
 ) -> (Vec<Candidate>, Vec<String>) {
     let Weighed { expected, excess, setting } = weighed;
     let mut candidates = HardFaults::of(flow, expected, setting, noise);
     candidates.extend(faults(flow, &expected.values, excess));
+    candidates.extend(history.follower(flow));
     candidates.retain(|candidate| !reference.acquits(flow, candidate));
     let cleared = replayed.map(|replayed| replayed.apply(flow, &expected.values, excess, &mut candidates));
     let mut remarks = cleared.unwrap_or_default();
@@ -125,7 +126,7 @@ fn suspects(
     flow.excuse(&structure.rewritten, structure.excuse);
     let mut candidates = origin::of_candidates(flow, candidates);
     remarks.extend(gradient_marks::settle(flow, &mut candidates));
-    if candidates.is_empty() && !diverged {
+    if candidates.is_empty() && !history.diverged {
         let unexplained = closing::unexplained(flow, expected, excess)
             .filter(|candidate| !structure.rewritten.contains(&candidate.op));
         candidates.extend(unexplained.filter(|candidate| !reference.acquits(flow, candidate)));

@@ -14,7 +14,7 @@ mod unpaired;
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
-use answered::answered;
+use answered::{answered, moves_alone};
 use called::without_same_calls;
 pub(super) use converging::Agreement;
 use levels::Levels;
@@ -26,6 +26,7 @@ use super::Cause;
 use super::candidate::Candidate;
 use super::difference::Difference;
 use super::flow::{Flow, Node, Place};
+use super::ops::Kind;
 use probe_dump::{Number, Slot, TensorRecord};
 use probe_pair::{Substitution, slot_key, value_key};
 
@@ -85,7 +86,8 @@ pub(super) fn of<'a>(
             continue;
         }
         let regions = regions.get_or_init(|| agreement.regions(&flow.pair.substitutions));
-        let excused = !stand_for_themselves(flow, group) && !levels.stands_out(flow, group);
+        let stands_out = levels.stands_out(flow, group) || moves_alone(flow, group);
+        let excused = !stand_for_themselves(flow, group) && !stands_out;
         let region = regions[place].as_ref().filter(|_| excused);
         if let Some(region) = region {
             candidates.retain(|candidate| !region.contains(&candidate.op));
@@ -106,16 +108,31 @@ pub(super) fn of<'a>(
     Structure { note: remark(flow, &harmless), fault, rewritten, excuse: REWRITTEN }
 }
 
-/// Moves what an op shows to its input, where an op of one side made that and put its elements into another order: an op
-/// that rolls or swaps them leaves no trace in statistics but the places of the extremes, and the reader is off.
+/// Moves what an op shows to its input, where an op of one side made that and may have put its elements into another order:
+/// one that rolls or swaps them leaves no trace in statistics but the places of the extremes, and the reader is off.
 fn shown_where_read(flow: &Flow<'_>, candidates: &mut [Candidate]) {
     for candidate in candidates.iter_mut().filter(|candidate| candidate.cause == Cause::Numerics) {
         let op = candidate.op;
         let by_statistics = candidate.slot.is_some_and(|slot| flow.fact((op, slot)).statistics_only);
         if by_statistics && candidate.seen.is_none() {
             let mut given = flow.nodes[op].given().map(|slot| (op, slot));
-            candidate.seen = given.find(|&place| flow.is_made_unpaired(place) && is_moved(flow, place));
+            candidate.seen = given.find_map(|place| moved_at(flow, place));
         }
+    }
+}
+
+/// Returns the place where a value, or what it was copied from, is first read after an op of one side made it in what may
+/// be another order.
+fn moved_at(flow: &Flow<'_>, mut place: Place) -> Option<Place> {
+    loop {
+        if flow.is_made_unpaired(place) && (is_moved(flow, place) || flow.is_copied_unpaired(place)) {
+            return Some(place);
+        }
+        let copied = flow.makers_of_both(place).map(|maker| maker.0).filter(|&op| {
+            op < place.0 && flow.nodes[op].is_paired && flow.nodes[op].traits.kind == Kind::Copy
+        });
+        let mut read = copied.flat_map(|op| flow.nodes[op].given().map(move |slot| (op, slot)));
+        place = read.find(|&read| is_moved(flow, place) && is_moved(flow, read))?;
     }
 }
 

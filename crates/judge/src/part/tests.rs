@@ -323,3 +323,49 @@ fn an_op_that_only_moves_elements_is_named_where_statistics_are_blind() {
     part.tensor("output.0", &x.linear(&w), &moved.linear(&w));
     assert_eq!(named(&part.judged("")), [("Torch.flip.0.forward", Cause::Structure)]);
 }
+
+#[test]
+fn a_shift_is_no_dimension_counted_from_the_other_end() {
+    let (x, w) = (Drawn::normal(21, &[40, 30]), Drawn::normal(22, &[20, 30]).map(|value| value + 0.5));
+    let moved = |by: usize| {
+        let mut values = x.values.clone();
+        values.rotate_right(by);
+        Drawn { values, ..x.clone() }
+    };
+    let judged = |b: i64, c: i64, path: &str| {
+        let [baseline, candidate] = [b, c].map(|by| moved(by.rem_euclid(1200) as usize));
+        let mut part = Part::of_statistics();
+        part.op("Tensor.roll.0.forward").tensor("input.0", &x, &x).integer(path, [Some(b), Some(c)]);
+        part.tensor("output.0", &baseline, &candidate);
+        part.op("Functional.linear.0.forward").tensor("input.0", &baseline, &candidate);
+        part.tensor("input.1", &w, &w).tensor("output.0", &baseline.linear(&w), &candidate.linear(&w));
+        named(&part.judged("")).first().map(|(op, cause)| ((*op).to_owned(), *cause))
+    };
+    assert_eq!(judged(1, -1, "input.1.0"), Some(("Tensor.roll.0.forward".to_owned(), Cause::Argument)));
+    assert_eq!(judged(7, 7, "input.1.0"), None);
+}
+
+#[test]
+fn gates_that_flip_hide_most_of_their_error_from_statistics() {
+    let (x, gradient) = (Drawn::normal(31, &[40, 30]), Drawn::normal(32, &[40, 30]));
+    // A gradient that is no extreme stands where noise opens the gate, and is magnified behind it.
+    let at = gradient.values.iter().position(|value| (2.4..2.6).contains(value)).unwrap();
+    let large = gradient.values[at];
+    let (mut shut, mut open) = (x.clone(), x.off(33, 1e-3));
+    (shut.values[at], open.values[at]) = (-1e-6, 1e-6);
+    let relu = |x: &Drawn| x.map(|value| value.max(0.0));
+    let gated = |x: &Drawn| x.with(&gradient, |x, g| if x > 0.0 { g } else { 0.0 });
+    let behind =
+        |g: &Drawn, by: f64| g.map(|g| if (g - large).abs() < 1e-9 { 8.0 * g } else { 2.0 * by * g });
+    let judged = |by: f64| {
+        let [b, c] = [&shut, &open].map(gated);
+        let mut part = Part::of_statistics();
+        part.op("Functional.relu.0.forward").tensor("input.0", &shut, &open);
+        part.tensor("output.0", &relu(&shut), &relu(&open));
+        part.op("Functional.relu.0.backward").tensor("input.0", &gradient, &gradient);
+        part.tensor("output.0", &b, &c).op("Tensor.mul.0.backward").tensor("input.0", &b, &c);
+        let judged = part.tensor("output.0", &behind(&b, 1.0), &behind(&c, by)).judged("");
+        named(&judged).iter().any(|(op, _)| *op == "Tensor.mul.0.backward")
+    };
+    assert_eq!((judged(1.0), judged(3.0)), (false, true));
+}

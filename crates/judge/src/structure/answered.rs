@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::unpaired::{computes, computing, stand_for_themselves};
+use super::unpaired::{computes, computing, stand_for_themselves, writes};
 use crate::flow::{Flow, Node, Place};
-use probe_dump::Phase;
+use probe_dump::{Phase, Slot};
 use probe_pair::{Substitution, slot_key};
 
 /// Returns, for each group, if the other side also computes there: by its own ops, of this group or of one
@@ -53,8 +53,9 @@ fn is_new(flow: &Flow<'_>, group: &Substitution, side: usize, first: usize) -> b
         let (b, c) = flow.pair.slot_at(op, slot);
         [b, c][side]
     };
+    // A weight as the previous step read it is not new.
     let new = |place: &Place| {
-        read(place, side).is_some_and(|slot| {
+        read(place, side).filter(|slot| !flow.is_old(side, slot)).is_some_and(|slot| {
             let makers = || flow.values.makers(side, slot).map(|(maker, _)| maker);
             let readers = flow.values.readers(side, slot).map(|(reader, _)| reader);
             let paired = makers().chain(readers).filter(|&op| flow.nodes[op].is_paired);
@@ -70,6 +71,25 @@ fn is_new(flow: &Flow<'_>, group: &Substitution, side: usize, first: usize) -> b
     let behind: Vec<&Place> = group.boundary.iter().filter(reads_made).collect();
     let behind = if behind.is_empty() { group.boundary.iter().collect() } else { behind };
     !behind.is_empty() && behind.into_iter().all(new)
+}
+
+/// Returns true if one side alone computes in a group, and what it makes there is read where the other side reads a value as
+/// the previous step left it: weights that follow others, on one side.
+pub(super) fn moves_alone(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let side = match computing(flow, group) {
+        [Some(_), None] => 0,
+        [None, Some(_)] => 1,
+        _ => return false,
+    };
+    // What is only made of a weight, as one merged with its adapter, is another value.
+    let is_written =
+        |slot: &Slot| flow.values.makers(side, slot).any(|(maker, _)| writes(&flow.nodes[maker]));
+    group.boundary.iter().any(|&(op, slot)| {
+        let (b, c) = flow.pair.slot_at(op, slot);
+        let [own, other] = if side == 0 { [b, c] } else { [c, b] };
+        own.is_some_and(|own| !flow.is_old(side, own) && is_written(own))
+            && other.is_some_and(|other| flow.is_old(1 - side, other))
+    })
 }
 
 /// Returns the keys of an op's results, except those of its inputs.

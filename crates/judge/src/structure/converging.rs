@@ -172,7 +172,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
             let fact = self.flow.fact((op, slot));
             fact.is_float
                 && fact.difference == Difference::Numbers
-                && self.makers_of_both((op, slot)).all(|maker| maker.0 < start)
+                && self.flow.makers_of_both((op, slot)).all(|maker| maker.0 < start)
         });
         let before = made.filter(|maker| maker.0 < start).chain(arrived);
         before.map(|place| self.error(place)).fold(0.0, f64::max)
@@ -390,14 +390,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
     }
 
     fn is_made_in(&self, place: Place, region: &HashSet<usize>) -> bool {
-        self.makers_of_both(place).any(|maker| region.contains(&maker.0))
-    }
-
-    /// Iterates over the places before an op where its value was made, on either side.
-    fn makers_of_both(&self, (op, slot): Place) -> impl Iterator<Item = Place> + '_ {
-        let (b, c) = self.flow.pair.slot_at(op, slot);
-        let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
-        sides.flat_map(move |(side, slot)| self.makers(side, op, slot))
+        self.flow.makers_of_both(place).any(|maker| region.contains(&maker.0))
     }
 
     /// Returns the error of a value against its scale, or its own size if it has none.
