@@ -158,14 +158,14 @@ impl Part {
         self
     }
 
-    /// Adds an op that the candidate alone has, which makes `made` of `read`.
-    pub(super) fn op_of_candidate(&mut self, name: &str, read: &Drawn, made: &Drawn) -> &mut Self {
+    /// Adds an op that one side alone has (1 for the candidate), which makes `made` of `read`.
+    pub(super) fn op_of(&mut self, of: usize, name: &str, read: &Drawn, made: &Drawn) -> &mut Self {
         let mut op = Op::new(OpName::parse(name));
         for (path, side, drawn) in [("input.0", SlotSide::Input, read), ("output.0", SlotSide::Output, made)]
         {
             op.slots.push(Slot::new(path, side, Value::Tensor(Arc::new(drawn.record()))));
         }
-        self.sides[1].push(op);
+        self.sides[of].push(op);
         self
     }
 

@@ -101,11 +101,42 @@ pub(super) fn of<'a>(
         }
         candidates.retain(|candidate| !is_behind(group, candidate));
     }
+    if fault.is_none() {
+        fault = between_passes(flow, &harmless, candidates);
+    }
     if let Some(fault) = &fault {
         // For a fault behind the backward pass the forward call is named, and its own group may agree.
         harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
     }
     Structure { note: remark(flow, &harmless), fault, rewritten, excuse: REWRITTEN }
+}
+
+/// Returns the first op that one side alone has between the backward pass and the step of an optimizer, whose gradients are
+/// the first values that differ: they are clipped, scaled or reduced there. Removes these.
+fn between_passes(
+    flow: &Flow<'_>,
+    groups: &[&Substitution],
+    candidates: &mut Vec<Candidate>,
+) -> Option<Candidate> {
+    let shown = candidates.iter().min_by_key(|candidate| candidate.op)?;
+    if shown.cause != Cause::Gradient || flow.nodes[shown.op].traits.kind != Kind::Optimizer {
+        return None;
+    }
+    let step = shown.op;
+    let backward = (0..step).rev().find(|&op| flow.nodes[op].is_backward())?;
+    let between = |group: &&&Substitution| {
+        let mut ops = group.baseline.iter().chain(&group.candidate);
+        ops.all(|&op| backward < op && op < step && !is_of_update(flow, op))
+            && computing(flow, group) != [None, None]
+    };
+    let group = groups.iter().find(between)?;
+    let named = computing(flow, group).into_iter().flatten().min()?;
+    let said = said(flow, group, named, None);
+    let separator = if said.is_empty() { "" } else { ", " };
+    let said =
+        format!("{said}{separator}and the gradients that reach {} differ", flow.nodes[step].op.name.as_str());
+    candidates.retain(|candidate| candidate.op != step || candidate.cause != Cause::Gradient);
+    Some(Candidate { said, ..Candidate::at(named, None, Cause::Structure) })
 }
 
 /// Moves what an op shows to its input, where an op of one side made that and may have put its elements into another order:

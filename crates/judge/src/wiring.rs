@@ -97,8 +97,13 @@ fn is_constant(slot: &Slot) -> bool {
 /// if an op of that side alone made it, or if it is a constant, which many ops make.
 fn makers(flow: &Flow<'_>, side: usize, place: Place, slot: &Slot) -> Option<Vec<Place>> {
     extremes(slot).filter(|[max, min]| max > min)?;
-    let makers: Vec<Place> = flow.values.makers(side, slot).filter(|maker| maker.0 != place.0).collect();
-    // A later op that makes the same value may have been recorded behind its reader, as modules are.
+    // A later op that makes the same value may have been recorded behind its reader, as modules are; ops of the dispatcher
+    // are recorded in order.
+    let may_have = |maker: &Place| {
+        let [own, reader] = [maker.0, place.0].map(|op| &flow.nodes[op]);
+        maker.0 < place.0 || (maker.0 > place.0 && !(own.is_dispatcher() && reader.is_dispatcher()))
+    };
+    let makers: Vec<Place> = flow.values.makers(side, slot).filter(may_have).collect();
     makers.iter().all(|maker| flow.nodes[maker.0].is_paired).then_some(makers)
 }
 

@@ -318,7 +318,7 @@ fn an_op_that_only_moves_elements_is_named_where_statistics_are_blind() {
     let moved = Drawn { values: x.values.iter().rev().copied().collect(), ..x.clone() };
     let mut part = Part::of_statistics();
     part.op("Torch.relu.0.forward").tensor("input.0", &x, &x).tensor("output.0", &x, &x);
-    part.op_of_candidate("Torch.flip.0.forward", &x, &moved);
+    part.op_of(1, "Torch.flip.0.forward", &x, &moved);
     part.op("Functional.linear.0.forward").tensor("input.0", &x, &moved).tensor("input.1", &w, &w);
     part.tensor("output.0", &x.linear(&w), &moved.linear(&w));
     assert_eq!(named(&part.judged("")), [("Torch.flip.0.forward", Cause::Structure)]);
@@ -333,7 +333,7 @@ fn a_shift_is_no_dimension_counted_from_the_other_end() {
         Drawn { values, ..x.clone() }
     };
     let judged = |b: i64, c: i64, path: &str| {
-        let [baseline, candidate] = [b, c].map(|by| moved(by.rem_euclid(1200) as usize));
+        let [baseline, candidate] = [b, c].map(|by| moved(usize::try_from(by.rem_euclid(1200)).unwrap()));
         let mut part = Part::of_statistics();
         part.op("Tensor.roll.0.forward").tensor("input.0", &x, &x).integer(path, [Some(b), Some(c)]);
         part.tensor("output.0", &baseline, &candidate);
@@ -368,4 +368,32 @@ fn gates_that_flip_hide_most_of_their_error_from_statistics() {
         named(&judged).iter().any(|(op, _)| *op == "Tensor.mul.0.backward")
     };
     assert_eq!((judged(1.0), judged(3.0)), (false, true));
+}
+
+#[test]
+fn the_call_that_cuts_gradients_off_is_named_for_a_backward_pass_without_them() {
+    let (tanh, g) = (x().map(f64::tanh), Drawn::normal(2, &[40, 30]));
+    let made = g.map(|value| 0.5 * value);
+    let mut part = Part::default();
+    part.op("Aten.tanh.0.forward").tensor("input.0", &x(), &x()).tensor("output.0", &tanh, &tanh);
+    part.op_of(1, "Aten.detach.0.forward", &tanh, &tanh);
+    part.op("Aten.mul.0.backward").tensor("input.0", &g, &g).tensor("output.0", &made, &made);
+    let back = made.with(&tanh, |g, y| g * (1.0 - y * y));
+    part.op_of(0, "Aten.tanh_backward.0.backward", &made, &back);
+    part.op("Aten.neg.0.backward").tensor("input.0", &back, &g);
+    part.tensor("output.0", &back.map(|value| -value), &g.map(|value| -value));
+    assert_eq!(named(&part.judged("")), [("Aten.detach.0.forward", Cause::Structure)]);
+}
+
+#[test]
+fn no_op_behind_its_reader_made_what_that_reads() {
+    let (w, other) = (Drawn::normal(5, &[20, 30]), Drawn::normal(6, &[20, 30]));
+    let judged = |behind: &str| {
+        let (b, c) = (x().linear(&w), x().linear(&other));
+        let mut part = Part::default();
+        part.op("Aten.linear.0.forward").tensor("input.0", &x(), &x()).tensor("input.1", &w, &other);
+        part.tensor("output.0", &b, &c).op(behind).tensor("input.0", &b, &b).tensor("output.0", &w, &w);
+        part.judged("").findings[0].cause
+    };
+    assert_eq!(judged("Aten.t.3.backward"), Cause::Input);
 }

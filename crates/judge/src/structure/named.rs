@@ -24,7 +24,7 @@ pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&
         [b, c] => Some(b.or(c).unwrap_or(first)),
     };
     if let Some(alone) = alone {
-        return forward_of(flow, alone);
+        return cut_off(flow, group, alone).unwrap_or_else(|| forward_of(flow, alone));
     }
     let region = region(flow, place);
     let expected = shown.and_then(|candidate| candidate.beyond).map(|beyond| beyond.expected);
@@ -116,6 +116,17 @@ fn forward_of(flow: &Flow<'_>, op: usize) -> usize {
         flow.pair.substitutions.iter().flat_map(|group| group.baseline.iter().chain(&group.candidate));
     let mut members = members.copied().filter(|&member| member < op);
     members.find(|&member| name.as_deref() == Some(flow.nodes[member].op.name.as_str())).unwrap_or(op)
+}
+
+/// Returns the call that keeps gradients from the side that lacks an op of the backward pass, if that side alone has it.
+fn cut_off(flow: &Flow<'_>, group: &Substitution, op: usize) -> Option<usize> {
+    let lacks = usize::from(!group.baseline.is_empty());
+    let cuts = flow.pair.substitutions.iter().filter_map(|group| {
+        let sides = [&group.baseline, &group.candidate];
+        let is_cut = sides[lacks].iter().all(|&op| flow.nodes[op].base == "detach");
+        sides[lacks].iter().copied().min().filter(|_| is_cut && sides[1 - lacks].is_empty())
+    });
+    cuts.min().filter(|cut| flow.nodes[op].is_backward() && *cut < op)
 }
 
 /// Returns true if an op makes more than indices, lengths and masks.
