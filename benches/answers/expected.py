@@ -237,8 +237,8 @@ def mistake(steps: list[int], baseline: Path, edited: Path) -> Answer:
 
 def arising(mine: list[Op], theirs: list[Op]) -> Iterator[list[Op]]:
     """Every place where a difference arises, in order: ops of both sides that belong to it."""
-    # The pairs that made each value.
-    made_mine, made_theirs = defaultdict[str, set[int]](set), defaultdict[str, set[int]](set)
+    # The results of pairs that are each value: those of one op are told apart.
+    made_mine, made_theirs = defaultdict[str, set[tuple[int, str]]](set), defaultdict[str, set[tuple[int, str]]](set)
     sides = [[kind(op.name) for op in ops] for ops in (mine, theirs)]
     number = 0
     for tag, a, b, c, d in SequenceMatcher(None, *sides, autojunk=False).get_opcodes():
@@ -253,10 +253,9 @@ def arising(mine: list[Op], theirs: list[Op]) -> Iterator[list[Op]]:
             rewired = any(one and two and not one & two for one, two in makers)
             if arrived or rewired or (differing(ours.results, other.results) and not changed):
                 yield [ours, other]
-            for value in map(str, ours.results.values()):
-                made_mine[value].add(number)
-            for value in map(str, other.results.values()):
-                made_theirs[value].add(number)
+            for made, results in ((made_mine, ours.results), (made_theirs, other.results)):
+                for slot, value in results.items():
+                    made[str(value)].add((number, slot))
             number += 1
 
 

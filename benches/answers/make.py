@@ -104,8 +104,11 @@ def work(model: str, folder: Path, tools: list[str], small: bool, data: bool) ->
             if case.phase == "mistake":
                 # Arguments of functions are not recorded with modules alone. Nor are functions: asked of broad programs since they came.
                 unseen = {"argument", "structure"} if kind.program and kind.program.broad else {"argument"}
-                case.causes = () if case.level == "module" and unseen & set(case.causes) else case.causes
-                found.append(expected.mistake(case.steps, baseline(case, "hash", "probe"), marked))
+                answer = expected.mistake(case.steps, baseline(case, "hash", "probe"), marked)
+                # Nor is a cause where the forward pass of modules shows nothing.
+                hidden = all(".forward" not in name for _, name in answer.names)
+                case.causes = () if case.level == "module" and (hidden or unseen & set(case.causes)) else case.causes
+                found.append(answer)
             elif case.edit:
                 found.append(
                     expected.structure(case.steps, baseline(case, "hash", "probe"), marked, case.edit["module"])

@@ -169,7 +169,7 @@ class Points(Program):
     mistakes = {
         "neighbours": ("argument",), "farthest": ("argument",), "turned": ("structure",), "unscaled": ("argument",),
         "channels": ("argument",), "offset": ("structure",), "values": ("structure",), "pooled": ("structure",), "fewer": ("argument",),
-        "centred": ("structure",), "trust": ("optimizer", "structure"), "correction": ("optimizer", "structure", "argument"),
+        "centred": ("structure",), "trust": ("optimizer", "structure", "argument"), "correction": ("optimizer", "structure", "argument"),
         "unloaded": ("input",), "mode": ("argument", "structure"),
     }  # fmt: skip
     alike = ("expanded", "flat", "gathered", "three maps", "by hand", "einsum", "conv", "sorted")
