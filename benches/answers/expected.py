@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 #: Results of these are memory that nobody wrote: it differs from run to run.
 UNWRITTEN = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
+FLOATING = ("torch.float", "torch.bfloat", "torch.complex")
 COLUMNS = ["order", "op", "phase", "scope", "slot", "side", "kind", "value", "dtype", "shape", "hash"]
 
 
@@ -230,9 +231,24 @@ def mistake(steps: list[int], baseline: Path, edited: Path) -> Answer:
             # Where the forward pass shows nothing, the gradient that arrives first says as much as that of a parameter.
             backward = [op for other in arising(mine, theirs) for op in other if ".backward." in op.name]
             arrives = backward[:2] if ".parameters_grad." in first.name else []
-            names = [op.name for op in [*block, *owners, *beside, *arrives]] + around
+            names = [op.name for op in [*block, *owners, *beside, *arrives, *users(block, mine), *users(block, theirs)]] + around
             return Answer([(step, name) for name in dict.fromkeys(names)], "mistake")
     return Answer([], "hidden")
+
+
+def users(block: list[Op], ops: list[Op]) -> list[Op]:
+    """The first op of a side that computes with what a block makes of masks, indices and constants alone. These compute nothing
+    themselves: that attention lacks its mask is seen at the attention. None if the block computes.
+    """
+    inside, made = {id(op) for op in block}, set[str]()
+    for op in ops:
+        reads = {str(value): value for value in op.reads.values()}
+        computes = any(str(value[2]).startswith(FLOATING) for name, value in reads.items() if name not in made)
+        if id(op) in inside or made & reads.keys():
+            if computes:
+                return [] if id(op) in inside else [op]
+            made |= set(map(str, op.results.values()))
+    return []
 
 
 def arising(mine: list[Op], theirs: list[Op]) -> Iterator[list[Op]]:

@@ -1,10 +1,13 @@
-"""Training programs that the judge was never tried on, in two halves: one is looked at, the other is only counted."""
+"""Training programs that the judge was never tried on: some are looked at, the others are only counted."""
 
 from __future__ import annotations
 
 import random
 
-from programs import agreement, densities, fields, generative, geometric, memories, pictures, rewarded, sequences, vision
+from programs import (
+    agreement, aligned, densities, fields, generative, geometric, languages, memories, mixtures, pictures, recognition, rewarded,
+    sequences, sounds, tables, vision,
+)  # fmt: skip
 from programs.program import Program
 
 #: Those that were there first: three mistakes and one other way of writing each.
@@ -23,9 +26,18 @@ BROAD: dict[str, type[Program]] = {
     **memories.PROGRAMS,
     **pictures.PROGRAMS,
 }
-PROGRAMS: dict[str, type[Program]] = {**FIRST, **BROAD}
-#: The half whose wrong answers may be read. Of the other half, `score.py` tells counts. Each group is halved by itself, so that
-#: what is sealed stays sealed when programs are added.
+#: Those that were written when the judge had been mended on the halves above that are looked at. All of them are only counted.
+LATER: dict[str, type[Program]] = {
+    **aligned.PROGRAMS,
+    **languages.PROGRAMS,
+    **mixtures.PROGRAMS,
+    **recognition.PROGRAMS,
+    **sounds.PROGRAMS,
+    **tables.PROGRAMS,
+}
+PROGRAMS: dict[str, type[Program]] = {**FIRST, **BROAD, **LATER}
+#: The programs whose wrong answers may be read; of the others, `score.py` tells counts. The first two groups are halved, each by
+#: itself, so that what is sealed stays sealed when programs are added. Nothing of the third may be read.
 SEEN = frozenset(name for group in (FIRST, BROAD) for name in random.Random(35).sample(sorted(group), len(group) // 2))
 
 
