@@ -86,7 +86,7 @@ pub(super) fn of<'a>(
             continue;
         }
         let regions = regions.get_or_init(|| agreement.regions(&flow.pair.substitutions));
-        let stands_out = levels.stands_out(flow, group) || moves_alone(flow, group);
+        let stands_out = levels.stands_out(flow, group, agreement.drift) || moves_alone(flow, group);
         let excused = !stand_for_themselves(flow, group) && !stands_out;
         let region = regions[place].as_ref().filter(|_| excused);
         if let Some(region) = region {
@@ -102,7 +102,8 @@ pub(super) fn of<'a>(
         candidates.retain(|candidate| !is_behind(group, candidate));
     }
     if fault.is_none() {
-        fault = between_passes(flow, &harmless, candidates);
+        fault = between_passes(flow, &harmless, candidates)
+            .or_else(|| written_before(flow, &harmless, candidates));
     }
     if let Some(fault) = &fault {
         // For a fault behind the backward pass the forward call is named, and its own group may agree.
@@ -136,6 +137,33 @@ fn between_passes(
     let said =
         format!("{said}{separator}and the gradients that reach {} differ", flow.nodes[step].op.name.as_str());
     candidates.retain(|candidate| candidate.op != step || candidate.cause != Cause::Gradient);
+    Some(Candidate { said, ..Candidate::at(named, None, Cause::Structure) })
+}
+
+/// Returns the first op of a group of one side that writes to memory right before an op reads there what differs: a padding
+/// that is copied into place leaves no result that is read. Removes what that reader shows.
+fn written_before(
+    flow: &Flow<'_>,
+    groups: &[&Substitution],
+    candidates: &mut Vec<Candidate>,
+) -> Option<Candidate> {
+    let shown = candidates.iter().min_by_key(|candidate| candidate.op)?;
+    if !shown.arrived || shown.cause != Cause::Input {
+        return None;
+    }
+    let reader = shown.op;
+    let is_before = |group: &&&Substitution| {
+        let ops = || group.baseline.iter().chain(&group.candidate).copied();
+        let last = ops().max().unwrap_or(usize::MAX);
+        (group.baseline.is_empty() || group.candidate.is_empty())
+            && last < reader
+            && (last..reader).all(|op| !flow.nodes[op].is_paired)
+            && ops().any(|op| writes(&flow.nodes[op]))
+    };
+    let group = groups.iter().find(is_before)?;
+    let named = group.baseline.iter().chain(&group.candidate).copied().min()?;
+    let said = format!("and what {} reads behind it differs", flow.nodes[reader].op.name.as_str());
+    candidates.retain(|candidate| candidate.op != reader || !candidate.arrived);
     Some(Candidate { said, ..Candidate::at(named, None, Cause::Structure) })
 }
 

@@ -397,3 +397,36 @@ fn no_op_behind_its_reader_made_what_that_reads() {
     };
     assert_eq!(judged("Aten.t.3.backward"), Cause::Input);
 }
+
+#[test]
+fn what_one_side_writes_in_place_before_a_reader_is_named_for_what_that_reads() {
+    let (wide, padded) = (Drawn::normal(7, &[40, 32]), Drawn::normal(8, &[40, 32]));
+    let judged = |name: &str| {
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x(), &x());
+        part.tensor("output.0", &x().map(f64::tanh), &x().map(f64::tanh));
+        part.op_of(1, name, &x(), &x());
+        part.op("Torch.cos.0.forward").tensor("input.0", &wide, &padded);
+        part.tensor("output.0", &wide.map(f64::cos), &padded.map(f64::cos)).judged("")
+    };
+    assert_eq!(named(&judged("Tensor.copy_.0.forward")), [("Tensor.copy_.0.forward", Cause::Structure)]);
+    assert_eq!(named(&judged("Tensor.clone.0.forward")), [("Torch.cos.0.forward", Cause::Input)]);
+}
+
+#[test]
+fn a_function_that_completes_what_the_other_side_did_at_once_is_written_otherwise() {
+    let (masked, mask) = (Drawn::normal(7, &[40, 30]), Drawn::normal(8, &[40, 30]));
+    let judged = |done: &Drawn| {
+        let (tanh, few) = (x().map(f64::tanh), mask.map(f64::trunc));
+        let mut part = Part::default();
+        part.op("Aten.tanh.0.forward").tensor("input.0", &x(), &x()).tensor("output.0", &tanh, &tanh);
+        part.op_of(1, "Aten.clone.0.forward", &few, &few);
+        part.op("Aten.masked_fill.0.forward").tensor("input.0", &tanh, &few);
+        part.tensor("output.0", &masked, &mask).op_of(1, "Aten.add.0.forward", &mask, done);
+        part.op("Aten._softmax.0.forward").tensor("input.0", &masked, done);
+        part.tensor("output.0", &masked.map(f64::tanh), &done.map(f64::tanh));
+        part.judged("").findings.len()
+    };
+    assert_eq!(judged(&masked), 0);
+    assert!(judged(&Drawn::normal(9, &[40, 30])) > 0);
+}

@@ -35,6 +35,8 @@ pub(crate) struct Agreement<'f, 'a> {
     names: OnceCell<[HashMap<&'a str, usize>; 2]>,
     /// Error that one op leaves in this part: rounding of the coarsest type, or of coarse products.
     pub(super) rounding: f64,
+    /// Largest error of weights that have drifted in earlier steps.
+    pub(super) drift: f64,
 }
 
 impl<'f, 'a> Agreement<'f, 'a> {
@@ -43,6 +45,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         expected: &'f ExpectedErrors,
         excess: &[Excess],
         coarsest: Option<&'static Precision>,
+        drift: f64,
     ) -> Self {
         let products = expected.values.iter().zip(excess).filter(|(value, _)| value.is_product());
         // What a gradient is off by hides in the errors of what it is made of.
@@ -57,6 +60,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
             results: OnceCell::new(),
             names: OnceCell::new(),
             rounding: floor.max(coarsest.map_or(0.0, |coarse| coarse.unknown)),
+            drift,
         }
     }
 
@@ -130,6 +134,14 @@ impl<'f, 'a> Agreement<'f, 'a> {
         for (op, group) in unpaired().filter(|(op, _)| !self.flow.nodes[*op].is_backward()) {
             let (root, side) = place(op, group);
             functions[root][side].insert(self.flow.nodes[op].base);
+            // One that reads what differs already is the other half of what both sides compute there.
+            let made =
+                self.sides(op, false).into_iter().flat_map(|(side, op, slot)| self.makers(side, op, slot));
+            let other = made.map(|maker| maker.0).find(|maker| {
+                self.flow.nodes[*maker].is_paired
+                    && owner.get(maker).is_some_and(|&group| root_of(&joined, group) == root)
+            });
+            functions[root][1 - side].extend(other.map(|other| self.flow.nodes[other].base));
         }
         // The backward pass follows from forward calls: where both sides have these, or where they are excused, it
         // needs no reason of its own.
@@ -138,7 +150,10 @@ impl<'f, 'a> Agreement<'f, 'a> {
             |op: usize| owner.get(&op).is_some_and(|&group| !is_single(&of_forward[root_of(&joined, group)]));
         for (op, group) in unpaired().filter(|(op, _)| self.flow.nodes[*op].is_backward()) {
             let follows = |forward: usize| self.flow.nodes[forward].is_paired || excused(forward);
-            if !self.forward_of(op).is_some_and(follows) {
+            let node = &self.flow.nodes[op];
+            // Autograd adds up the gradients of a value that several calls read.
+            let adds_up = node.is_dispatcher() && node.base == "add";
+            if !adds_up && !self.forward_of(op).is_some_and(follows) {
                 let (root, side) = place(op, group);
                 functions[root][side].insert(self.flow.nodes[op].base);
             }
@@ -175,7 +190,12 @@ impl<'f, 'a> Agreement<'f, 'a> {
                 && self.flow.makers_of_both((op, slot)).all(|maker| maker.0 < start)
         });
         let before = made.filter(|maker| maker.0 < start).chain(arrived);
-        before.map(|place| self.error(place)).fold(0.0, f64::max)
+        // A weight that ops of one side read has no partner whose drift is known.
+        let reads_weight = |(side, op, slot): &(usize, usize, &'a Slot)| {
+            is_trained(slot) && self.makers(*side, *op, slot).next().is_none()
+        };
+        let drifts = !node.is_paired && self.sides(position, false).iter().any(reads_weight);
+        before.map(|place| self.error(place)).fold(if drifts { self.drift } else { 0.0 }, f64::max)
     }
 
     /// Iterates over the tensors that an op makes or reads, side by side, with their keys' sides.

@@ -60,7 +60,9 @@ impl MicroBatches {
         let gradients = Gradients::of(flow)?;
         let of_update = |op: usize| flow.nodes[op].traits.optimizes;
         let is_chosen = |candidate: &Candidate| {
-            candidate.cause == Cause::Argument && !self.explains_arguments(flow, candidate.op)
+            candidate.cause == Cause::Argument
+                && asked(flow, candidate.op)
+                && !self.explains_arguments(flow, candidate.op)
         };
         candidates.retain(|candidate| of_update(candidate.op) || is_chosen(candidate));
         let rewritten: HashSet<usize> = (0..flow.nodes.len()).filter(|&op| !of_update(op)).collect();
@@ -80,8 +82,7 @@ impl MicroBatches {
     fn argument(self, flow: &Flow<'_>, off: bool) -> Option<Candidate> {
         other_option(flow).or_else(|| {
             let differs = |op: usize| flow.facts(op).any(|fact| fact.difference == Difference::Argument);
-            let mut paired =
-                (0..flow.nodes.len()).filter(|&op| off && flow.nodes[op].is_paired && differs(op));
+            let mut paired = (0..flow.nodes.len()).filter(|&op| off && asked(flow, op) && differs(op));
             let op = paired.find(|&op| !self.explains_arguments(flow, op))?;
             Some(Candidate::at(op, flow.nodes[op].results().next(), Cause::Argument))
         })
@@ -224,4 +225,11 @@ fn numbers(slot: Option<&Slot>) -> Option<Vec<f64>> {
 /// Returns the first dimension of a tensor, and the others.
 fn rows(slot: Option<&Slot>) -> Option<(u64, &[u64])> {
     slot?.value.tensor()?.shape.split_first().map(|(first, others)| (*first, others))
+}
+
+/// Returns true for an op whose arguments are compared: the order of the backward pass pairs ops of the dispatcher across
+/// micro-batches.
+fn asked(flow: &Flow<'_>, op: usize) -> bool {
+    let node = &flow.nodes[op];
+    node.is_paired && !(node.is_dispatcher() && node.is_backward())
 }
