@@ -15,6 +15,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use self::mended::{Readers, is_fault};
+use self::partial::op_phase;
 pub use self::pieces::Pieces;
 use self::strangers::{Roundings, is_of_layout};
 use super::CompareError;
@@ -200,7 +201,9 @@ impl Layouts {
         if self.ranks.is_empty() {
             return;
         }
-        Readers::of(pair, judged, self).settle(pair, judged);
+        let mut readers = Readers::of(pair, judged, self);
+        readers.settle(pair, judged);
+        let multiplied = self.multiplied(pair, judged, &mut readers);
         let PartJudgement { ops, slots, findings, notes, .. } = judged;
         // Of calls of one run alone, with no other finding, the first op behind them that differs is looked for.
         if findings.iter().any(|finding| !is_of_layout(pair, finding, ops)) {
@@ -208,6 +211,9 @@ impl Layouts {
         }
         let roundings = Roundings::of(pair);
         self.behind_strangers(pair, findings, slots, &roundings);
+        if let Some(multiplied) = multiplied {
+            findings.insert(0, multiplied);
+        }
         for (place, finding) in findings.iter_mut().enumerate() {
             let before = finding.cause;
             if let Some(said) = self.explanation(pair, (finding, place == 0), slots, &roundings) {
@@ -223,7 +229,7 @@ impl Layouts {
         if !findings.iter().any(|finding| finding.cause == Cause::Input) {
             notes.retain(|note| !note.starts_with(OWN_INPUTS));
         }
-        Readers::settle_rounding(pair, judged, &roundings);
+        Readers::settle_rest(pair, judged, &roundings);
     }
 
     fn explanation(
@@ -251,7 +257,12 @@ impl Layouts {
         }
         // What the op passes on shows more than its own result, which may be partial.
         let end = pair.ops.len().min(finding.order + NEAR_BY);
+        let phase = op_phase(pair, &pair.ops[finding.order]);
         for order in first_inside(pair, finding.order)..end {
+            // Gradients have factors of their own, which say nothing about the forward pass.
+            if phase == Phase::Forward && op_phase(pair, &pair.ops[order]) != phase {
+                break;
+            }
             // A call of this run alone may read terms to add them up.
             let paired = matches!(pair.ops[order].ops, Paired::Both(..));
             if paired && self.partial_of(pair, order, |side| !side.is_result()).is_some() {

@@ -200,7 +200,13 @@ impl Fact {
     pub(super) fn certain(verdict: Verdict, difference: Difference, reason: &str) -> Self {
         Self {
             difference,
-            judgement: SlotJudgement { verdict, error: Figure::NONE, rule: None, reason: reason.into() },
+            judgement: SlotJudgement {
+                verdict,
+                error: Figure::NONE,
+                rule: None,
+                reason: reason.into(),
+                follows: false,
+            },
             dtype: None,
             is_float: false,
             is_tensor: false,

@@ -99,6 +99,8 @@ pub struct SlotJudgement {
     pub rule: Option<Ordinal>,
     /// The reason in words; empty for rows that need no explanation.
     pub reason: Remark,
+    /// True if it differs for one reason alone: an op is at fault, and this is the fault or follows from it. Otherwise it is close.
+    pub follows: bool,
 }
 
 /// The judgement of one op.

@@ -212,6 +212,7 @@ fn judge_slot(flow: &Flow<'_>, marks: &Marks<'_, '_>, place: Place, any_fault: b
         && any_fault
     {
         judgement.verdict = Verdict::Differs;
+        judgement.follows = true;
     }
     judgement
 }

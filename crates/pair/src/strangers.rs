@@ -19,6 +19,10 @@ const STRANGE: f64 = 0.1;
 pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]) -> Vec<usize> {
     let mut partners = partners.to_vec();
     let makers = LazyCell::new(|| [makers(baseline), makers(candidate)]);
+    let by_module = LazyCell::new({
+        let partners = partners.clone();
+        move || made_by_module(baseline, candidate, &partners)
+    });
     let mut found = Vec::new();
     for b in 0..baseline.len() {
         let Some(c) = partners[b] else { continue };
@@ -39,7 +43,13 @@ pub(super) fn find(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]
             (None, None) => true,
             _ => false,
         };
-        if !of_a_pair {
+        // What ranks exchange inside of a module changes a value without an op.
+        let of_a_module = || {
+            let [x, _] = keys(x)?;
+            let [y, _] = keys(y)?;
+            by_module.get(&(x, y)).copied().filter(|&(x, y)| x < b && y < c)
+        };
+        if !of_a_pair && of_a_module().is_none() {
             partners[b] = None;
             found.push(b);
         }
@@ -159,6 +169,27 @@ fn makers(ops: &[Op]) -> HashMap<Key, (usize, &str)> {
         }
     }
     makers
+}
+
+/// Returns the pairs of values that paired module calls returned, by their keys in any shape, with the first of these calls.
+fn made_by_module(
+    baseline: &[Op],
+    candidate: &[Op],
+    partners: &[Option<usize>],
+) -> HashMap<(Key, Key), (usize, usize)> {
+    let key = |slot: &Slot| {
+        let [key, _] = slot.value.tensor().filter(|_| slot.side.is_result()).and_then(keys)?;
+        Some(key)
+    };
+    let mut made = HashMap::new();
+    for (b, op) in baseline.iter().enumerate().filter(|(_, op)| op.name.kind() == OpKind::Module) {
+        let Some(c) = partners[b] else { continue };
+        let both = op.slots.iter().zip(&candidate[c].slots).filter(|(x, y)| x.path == y.path);
+        for pair in both.filter_map(|(x, y)| Some((key(x)?, key(y)?))) {
+            made.entry(pair).or_insert((b, c));
+        }
+    }
+    made
 }
 
 /// Returns the input of an op that turns one tensor into another with the same number of elements and the same

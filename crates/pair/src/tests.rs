@@ -302,6 +302,30 @@ fn ops_that_hand_on_what_they_read_are_told_from_those_that_both_have() {
 }
 
 #[test]
+fn what_a_pair_of_modules_returned_is_of_a_pair_whatever_op_made_it() {
+    // The candidate's module adds up what its ranks made, by no op that was recorded.
+    let run = |reduced: u64, in_module: bool| {
+        let mut run = Run::new(0.0);
+        let at = |n: u64| (COMPUTED + n, &[4, 32][..]);
+        run.call("Functional.linear", &[at(0), (500, &[32, 32])], &[at(1)]);
+        if in_module {
+            run.call("Module.down.Row", &[at(0)], &[at(reduced)]);
+        }
+        if reduced != 1 {
+            run.call("Tensor.__mul__", &[at(reduced)], &[at(reduced)]);
+        }
+        run.call("Functional.dropout", &[at(reduced)], &[at(reduced)]);
+        run.call("Functional.gelu", &[at(reduced)], &[at(9)]);
+        run
+    };
+    let dropouts = |in_module: bool| {
+        let seen = seen(run(1, in_module), run(7, in_module), &Mapping::default());
+        seen.pairs.iter().filter(|(b, _)| b.starts_with("Functional.dropout")).count()
+    };
+    assert_eq!((dropouts(true), dropouts(false)), (1, 0));
+}
+
+#[test]
 fn constants_of_other_sizes_for_other_ops_are_no_pair() {
     let (x, y): (Tensor<'_>, Tensor<'_>) = ((1001, &[4, 32]), (1002, &[4, 32]));
     let run = |mask: &str, size: &[u64]| {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from dataclasses import dataclass, replace
 
 import torch
@@ -207,22 +208,26 @@ def document(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def verified(run: Run, top: int) -> str:
-    """Returns the answer of `probe verify` for people."""
+def verified(run: Run, dump: str, top: int) -> str:
+    """Returns the answer of `probe verify` about the dump at this path for people."""
     faults = [(part, found) for part in run.parts for found in part.faults]
+    faults.sort(key=lambda each: (each[0].step, each[0].rank, -each[1].bits))
     kinds = [(part, statement) for part in run.parts for statement in part.statements]
     wrong = len({(part.step, part.rank, found.op) for part, found in faults}) + sum(not statement.precision for _, statement in kinds)
     lines = [f"{run.replayed} calls held against float64: " + (f"{wrong} wrong" if wrong else "none is further off than rounding allows")]
-    for part, found in sorted(faults, key=lambda each: (each[0].step, each[0].rank, -each[1].bits))[:top]:
+    for part, found in faults[:top]:
         lines.append(f"  step {part.step} rank {part.rank}  {found.op}: {described(found)}")
     if len(faults) > top:
         lines.append(f"  and {len(faults) - top} more; --top lists them")
     lines.extend(f"  step {part.step} rank {part.rank}  {told_of(statement)}" for part, statement in kinds)
     if run.gaps:
-        lines.append(f"not replayed: {sum(run.gaps.values())} calls that compute something")
+        count = sum(run.gaps.values())
+        lines.append(f"not replayed: {count} call{'s that compute' if count > 1 else ' that computes'} something")
         lines.extend(f"  {count:>5}  {reason}" for reason, count in run.gaps.most_common(5))
     if faults:
-        lines.append(f"next: probe replay DUMP --op {faults[0][1].op} -o repro")
+        part, found = faults[0]
+        where = f" --step {part.step} --rank {part.rank}" if len(run.parts) > 1 else ""
+        lines.append(f"next: probe replay {shlex.quote(dump)} --op {found.op}{where} -o repro")
     return "\n".join(lines) + "\n"
 
 

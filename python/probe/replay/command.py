@@ -78,7 +78,7 @@ def _replay(parser: _Parser) -> None:
     parser.epilog = "Exit codes: 0 rounding, 1 a recorded result is wrong, 2 failed or misused."
     parser.add_argument("--op", required=True, metavar="NAME", help="name of the op, as reports have it")
     parser.add_argument("--against", metavar="OTHER", help="dump of the baseline")
-    parser.add_argument("--times", type=int, default=10, metavar="N", help="replays [default: 10]")
+    parser.add_argument("--times", type=_count, default=10, metavar="N", help="replays [default: 10]")
     parser.add_argument("-o", "--output", metavar="DIR", help="write a script that shows the fault without probe into a new folder")
     parser.add_argument("--report", metavar="DIR", help="reports whose page shows the answer [default: probe-report, if it compares these dumps]")
 
@@ -203,7 +203,7 @@ def _run_verify(options: argparse.Namespace) -> int:
     if not run.replayed:
         reason = next(iter(run.gaps or run.faults), "it holds no call of a function")
         raise Misused(f"{options.dump}: nothing can be replayed: {reason}")
-    print(json.dumps(answer.verified_document(run), indent=2) if options.format == "json" else answer.verified(run, options.top), end="")
+    print(json.dumps(answer.verified_document(run), indent=2) if options.format == "json" else answer.verified(run, options.dump, options.top), end="")
     for line in run.faults:
         print(f"error: {line}", file=sys.stderr)
     if run.faults:
@@ -291,7 +291,17 @@ def _device(name: str) -> None:
     try:
         torch.ones(1, device=name)
     except Exception as error:
-        raise Misused(f"--device {name}: {(str(error).splitlines() or [''])[0]}") from None
+        said = (str(error).splitlines() or [""])[0]
+        if "at start of device string" in said:
+            # torch lists the twenty names that it knows.
+            said = "torch has no such device here" + ("; add --import torch_npu" if name.split(":")[0] == "npu" else "")
+        raise Misused(f"--device {name}: {said}") from None
+
+
+def _count(text: str) -> int:
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of times, from 1 on")
 
 
 #: What each command adds to its parser, and what runs it.

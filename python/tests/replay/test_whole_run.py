@@ -42,6 +42,28 @@ def test_a_fault_is_found_without_another_run(capsys: pytest.CaptureFixture[str]
     assert code == 0 and not found["faults"] and found["replayed"] > 60
 
 
+def test_the_answer_ends_in_the_next_command(capsys: pytest.CaptureFixture[str]) -> None:
+    dump = str(TESTDATA / "npu_dump")
+    assert command.main("verify", [dump]) == 1
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == f"next: probe replay {dump} --op Functional.gelu.1.forward -o repro"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--device", "npu:0"], "--device npu:0: torch has no such device here; add --import torch_npu"),
+        (["--device", "bogus"], "--device bogus: torch has no such device here"),
+        (["--times", "0"], "argument --times: '0' is not a number of times, from 1 on"),
+    ],
+)
+def test_a_wrong_option_is_one_line_with_what_to_do(capsys: pytest.CaptureFixture[str], more: list[str], said: str) -> None:
+    if "npu:0" in more and hasattr(torch, "npu"):
+        pytest.skip("torch_npu is here")
+    assert command.main("replay", [str(TESTDATA / "npu_dump"), "--op", "Functional.gelu.1.forward", *more]) == 2
+    assert capsys.readouterr().err.splitlines()[0].startswith(f"error: {said}")
+
+
 @pytest.mark.parametrize(
     "case",
     cases(

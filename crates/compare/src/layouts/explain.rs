@@ -1,15 +1,51 @@
 //! What is wrong with a value, or with the weights of a rank, in words.
 
-use probe_dump::{Slot, SlotSide, TensorRecord};
+use probe_dump::{OpKind, OpName, Phase, Slot, SlotSide, TensorRecord};
+use probe_judge::{Cause, Finding, PartJudgement};
 use probe_layout::{Misplaced, Remark};
 use probe_pair::{OpPair, Paired, PartPair, value_key};
 
+use super::mended::{APART, Readers};
+use super::partial::finding;
 use super::{Layouts, in_words, values};
 
 /// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
 const WHOLE: f64 = 0.005;
 
 impl Layouts {
+    /// Returns a finding on the first module call of which all that it reads agrees and what it returns is a multiple of what it should be, if no
+    /// finding is before it. The judge takes it for a precision if the call is repeated, as by micro-batches, and each is off by as much.
+    pub(super) fn multiplied(
+        &self,
+        pair: &PartPair,
+        judged: &PartJudgement,
+        readers: &mut Readers<'_>,
+    ) -> Option<Finding> {
+        let end = judged.findings.iter().map(|finding| finding.order).min().unwrap_or(pair.ops.len());
+        (0..end).find_map(|order| {
+            let op = &pair.ops[order];
+            let name = OpName::parse(pair.name(op));
+            if name.kind() != OpKind::Module || name.phase() != Phase::Forward {
+                return None;
+            }
+            let slots: Vec<_> = op.slots.iter().enumerate().collect();
+            let error = |at: usize| judged.slots.at(order, at).and_then(|slot| slot.error.get());
+            let is_result = |slots: Paired| pair.slot(op, slots).0.map(|slot| slot.side.is_result());
+            let agree = slots.iter().all(|&(at, slots)| {
+                is_result(slots) != Some(false) || error(at).is_none_or(|error| error < APART)
+            });
+            slots.iter().filter(|_| agree).find_map(|&(at, slots)| {
+                let off = is_result(slots) == Some(true) && error(at).is_some_and(|error| error >= APART);
+                if !off || readers.is_mended_slot(pair, op, slots) {
+                    return None;
+                }
+                let (path, _) = self.factor(pair, order)?;
+                let slot = pair.slot(op, slots).0.filter(|slot| &*slot.path == path)?;
+                Some(finding(pair, order, slot, Cause::Numerics))
+            })
+        })
+    }
+
     /// Returns the first op that reads a weight of a part of the model that ranks hold in place of another.
     pub(super) fn of_another_part<'p>(&self, pair: &'p PartPair) -> Option<(usize, &'p str, String)> {
         self.misplaced.iter().find_map(|part| {

@@ -2,12 +2,13 @@
 
 use std::collections::{HashMap, HashSet};
 
-use probe_dump::{DType, Slot};
+use probe_dump::{DType, Phase, Slot};
 use probe_judge::{Finding, PartJudgement, Role, Verdict};
 use probe_layout::Remark;
 use probe_pair::{OpPair, Paired, PartPair, value_key};
 
 use super::Layouts;
+use super::partial::op_phase;
 use super::strangers::Roundings;
 
 /// Part of an input's error up to which a result has not got it: what is left of an error of 1 is then below that of any value near its own.
@@ -15,6 +16,9 @@ const GONE: f64 = 0.01;
 
 /// Largest ratio of two errors of one value that are as large.
 const AS_MUCH: f64 = 2.0;
+
+/// Error from which on a value is another one than the other run's, whatever verdict it has: a layout that fits is nearer.
+pub(super) const APART: f64 = 0.05;
 
 /// Part of a result's error up to which its inputs have nothing to do with it: it is rounding of terms that cancel.
 const OF_READ: f64 = 0.1;
@@ -38,6 +42,7 @@ impl<'l> Readers<'l> {
             Self { layouts, of: HashMap::new(), accepted: HashMap::new(), mended: HashMap::new() };
         for (place, op) in pair.ops.iter().enumerate() {
             let both = matches!(op.ops, Paired::Both(..));
+            let is_forward = op_phase(pair, op) == Phase::Forward && !is_update(pair, op);
             let held = |slot: usize, slots: Paired| Some((slot, layouts.of_one_rank(pair, op, slots)?));
             let slots: Vec<_> =
                 op.slots.iter().enumerate().filter_map(|(slot, slots)| held(slot, slots)).collect();
@@ -45,7 +50,9 @@ impl<'l> Readers<'l> {
             let read: Vec<_> = slots
                 .iter()
                 .filter(|(slot, (held, _))| {
-                    !held.side.is_result() && (!both || differs(judged, place, *slot))
+                    // What no fault leads to is explained by what arrives, and as wrong all the same; gradients may cancel, though.
+                    let off = || is_forward && error(*slot).is_some_and(|error| error >= APART);
+                    !held.side.is_result() && (!both || differs(judged, place, *slot) || off())
                 })
                 .collect();
             readers.accept(judged, place, &slots);
@@ -58,12 +65,8 @@ impl<'l> Readers<'l> {
                 })
                 .map(|(_, (_, key))| *key)
                 .collect();
-            let updates = pair.op(op).0.is_some_and(|op| {
-                let of = |name: &str| name.starts_with("Optimizer.");
-                of(op.name.as_str()) || op.parent.as_deref().is_some_and(of)
-            });
             for (_, (_, key)) in read {
-                let made = (!updates).then(|| made.clone());
+                let made = (!is_update(pair, op)).then(|| made.clone());
                 readers.of.entry(*key).or_default().push(made);
             }
             for (_, (_, key)) in slots.iter().filter(|(_, (held, _))| !held.side.is_result()) {
@@ -123,20 +126,25 @@ impl<'l> Readers<'l> {
         self.mended.get(&key).copied().unwrap_or(false)
     }
 
-    /// Calls differences of a part without findings close that are rounding of the terms of sums over ranks.
-    pub(super) fn settle_rounding(pair: &PartPair, judged: &mut PartJudgement, roundings: &Roundings) {
+    /// Calls differences of a part without findings close that are rounding of the terms of sums over ranks, or that follow from findings alone:
+    /// those were dropped.
+    pub(super) fn settle_rest(pair: &PartPair, judged: &mut PartJudgement, roundings: &Roundings) {
         if !judged.findings.is_empty() {
             return;
         }
         for (place, op) in pair.ops.iter().enumerate() {
+            let mut changed = false;
             for slot in 0..op.slots.len() {
-                if let Some(found) = judged.slots.at_mut(place, slot)
-                    && roundings.explain(pair, (place, slot), found)
+                if let Some(found) = judged.slots.at_mut(place, slot).filter(|found| is_fault(found.verdict))
+                    && (found.follows || roundings.explain(pair, (place, slot), found))
                 {
-                    found.verdict = Verdict::Close;
-                    judged.counts.verdicts[Verdict::Differs as usize] -= 1;
+                    judged.counts.verdicts[found.verdict as usize] -= 1;
                     judged.counts.verdicts[Verdict::Close as usize] += 1;
+                    (found.verdict, changed) = (Verdict::Close, true);
                 }
+            }
+            if changed {
+                without_fault(judged, (place, op.slots.len()));
             }
         }
     }
@@ -158,11 +166,8 @@ impl<'l> Readers<'l> {
                     (found.verdict, changed) = (Verdict::Close, true);
                 }
             }
-            if changed && !(0..op.slots.len()).any(|slot| differs(judged, place, slot)) {
-                let of = &mut judged.ops[place];
-                judged.counts.roles[of.role as usize] -= 1;
-                judged.counts.roles[Role::Clean as usize] += 1;
-                (of.role, of.cause, of.verdict) = (Role::Clean, None, Verdict::Close);
+            if changed {
+                without_fault(judged, (place, op.slots.len()));
             }
         }
     }
@@ -188,7 +193,7 @@ impl<'l> Readers<'l> {
     }
 
     /// Returns true for a value that no layout makes the other run's, or that is partial, and that is mended.
-    fn is_mended_slot(&mut self, pair: &PartPair, op: &OpPair, slots: Paired) -> bool {
+    pub(super) fn is_mended_slot(&mut self, pair: &PartPair, op: &OpPair, slots: Paired) -> bool {
         let remark = self.layouts.remark(op, slots);
         let apart = self.layouts.place(op, slots).is_some_and(|place| self.layouts.apart.contains(&place))
             || matches!(remark, Some(Remark::Partial(..) | Remark::Odd(_)));
@@ -219,6 +224,14 @@ impl Layouts {
     }
 }
 
+/// Returns true for an optimizer's step, and for what is called in it.
+fn is_update(pair: &PartPair, op: &OpPair) -> bool {
+    pair.op(op).0.is_some_and(|op| {
+        let of = |name: &str| name.starts_with("Optimizer.");
+        of(op.name.as_str()) || op.parent.as_deref().is_some_and(of)
+    })
+}
+
 fn is_index(slot: &Slot) -> bool {
     let dtype = slot.value.tensor().and_then(|record| record.dtype.known());
     slot.side.is_result() && dtype.is_some_and(DType::is_integer)
@@ -228,13 +241,54 @@ pub(super) const fn is_fault(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Differs | Verdict::NonFinite | Verdict::Shape)
 }
 
+/// Makes an op clean of which no slot differs any more.
+fn without_fault(judged: &mut PartJudgement, (place, slots): (usize, usize)) {
+    if (0..slots).any(|slot| differs(judged, place, slot)) {
+        return;
+    }
+    let of = &mut judged.ops[place];
+    judged.counts.roles[of.role as usize] -= 1;
+    judged.counts.roles[Role::Clean as usize] += 1;
+    (of.role, of.cause, of.verdict) = (Role::Clean, None, Verdict::Close);
+}
+
 fn differs(judged: &PartJudgement, op: usize, slot: usize) -> bool {
     judged.slots.at(op, slot).is_some_and(|slot| is_fault(slot.verdict))
 }
 
 #[cfg(test)]
 mod tests {
+    use probe_judge::{Cause, OpJudgement, SlotJudgement};
+
+    use super::super::strangers::tests::part;
     use super::*;
+
+    /// A judgement of an op with an input and a result that have these errors.
+    fn judged(errors: &[f64; 2], verdict: Verdict) -> PartJudgement {
+        let of = |(error, verdict): (&f64, Verdict)| SlotJudgement {
+            verdict,
+            error: Some(*error).into(),
+            rule: None,
+            reason: "".into(),
+            follows: false,
+        };
+        let op = OpJudgement {
+            role: Role::Propagates,
+            cause: None,
+            verdict,
+            input_error: None.into(),
+            output_error: None.into(),
+            worst: None,
+            reason: "".into(),
+            follows: None,
+        };
+        let slots: Vec<_> = errors.iter().zip([Verdict::Close, verdict]).map(of).collect();
+        let mut judged =
+            PartJudgement { ops: vec![op], slots: [slots].into_iter().collect(), ..Default::default() };
+        judged.counts.verdicts[verdict as usize] += 2;
+        judged.counts.roles[Role::Propagates as usize] += 1;
+        judged
+    }
 
     #[test]
     fn a_value_is_mended_if_all_that_is_made_of_it_agrees() {
@@ -248,5 +302,39 @@ mod tests {
         ]);
         let mut readers = Readers { layouts: &layouts, of, accepted: HashMap::new(), mended: HashMap::new() };
         assert_eq!([1, 2, 3, 4].map(|key| readers.mends(key)), [true, true, false, false]);
+    }
+
+    #[test]
+    fn what_follows_from_dropped_findings_alone_is_close() {
+        let settled = |follows: bool, named: bool| {
+            let pair = part("Module.down.Row.forward.0", [1.0, 2.0]);
+            let mut judged = judged(&[0.0, 1.0], Verdict::Differs);
+            judged.slots.at_mut(0, 1).unwrap().follows = follows;
+            if named {
+                let slot = &pair.baseline.ops[0].slots[1];
+                judged.findings.push(super::super::partial::finding(&pair, 0, slot, Cause::Numerics));
+            }
+            Readers::settle_rest(&pair, &mut judged, &Roundings::of(&pair));
+            (judged.slots[0][1].verdict, judged.ops[0].role)
+        };
+        assert_eq!(settled(true, false), (Verdict::Close, Role::Clean));
+        assert_eq!(settled(false, false), (Verdict::Differs, Role::Propagates));
+        assert_eq!(settled(true, true), (Verdict::Differs, Role::Propagates));
+    }
+
+    #[test]
+    fn a_module_that_returns_twice_what_it_should_is_named_if_what_it_reads_agrees() {
+        let layouts = Layouts { ranks: vec![0, 1], ..Layouts::default() };
+        let named = |name: &str, read: f64, made: f32| {
+            let pair = part(name, [1.0, made]);
+            let judged = judged(&[read, f64::from(made) - 1.0], Verdict::Close);
+            let mut readers = Readers::of(&pair, &judged, &layouts);
+            layouts.multiplied(&pair, &judged, &mut readers).map(|finding| finding.slot)
+        };
+        let forward = "Module.down.Row.forward.0";
+        assert_eq!(named(forward, 1e-7, 2.0).as_deref(), Some("output.0"));
+        assert_eq!(named(forward, 0.5, 2.0), None, "what arrives is wrong");
+        assert_eq!(named(forward, 1e-7, 1.3), None, "no multiple");
+        assert_eq!(named("Module.down.Row.backward.0", 1e-7, 2.0), None, "a gradient");
     }
 }

@@ -50,27 +50,7 @@ impl Layouts {
             let (slot, ..) = self.partials_of(pair, place).find(|(slot, ..)| of_gradient(slot))?;
             Some((place, slot))
         })?;
-        let mut finding = Finding {
-            step: pair.step,
-            rank: pair.rank,
-            order,
-            op: pair.name(&pair.ops[order]).to_owned(),
-            slot: slot.path.to_string(),
-            cause: Cause::Gradient,
-            role: Role::Introduces,
-            metrics: ALL_METRICS.map(|metric| (metric, None)),
-            basis: None,
-            reference: ReferenceErrors::default(),
-            place: None,
-            reason: String::new(),
-            followers: 0,
-            stack: Vec::new(),
-            source: None,
-            module: None,
-            below: Vec::new(),
-            caller: None,
-            collectives: 0,
-        };
+        let mut finding = finding(pair, order, slot, Cause::Gradient);
         finding.reason = self.unreduced(pair, &mut finding, true)?;
         Some(finding)
     }
@@ -172,10 +152,35 @@ impl Layouts {
     }
 }
 
+/// Returns a finding on a value, without a reason.
+pub(super) fn finding(pair: &PartPair, order: usize, slot: &Slot, cause: Cause) -> Finding {
+    Finding {
+        step: pair.step,
+        rank: pair.rank,
+        order,
+        op: pair.name(&pair.ops[order]).to_owned(),
+        slot: slot.path.to_string(),
+        cause,
+        role: Role::Introduces,
+        metrics: ALL_METRICS.map(|metric| (metric, None)),
+        basis: None,
+        reference: ReferenceErrors::default(),
+        place: None,
+        reason: String::new(),
+        followers: 0,
+        stack: Vec::new(),
+        source: None,
+        module: OpName::parse(pair.name(&pair.ops[order])).module_path().map(str::to_owned),
+        below: Vec::new(),
+        caller: None,
+        collectives: 0,
+    }
+}
+
 fn is_scalar(slot: &Slot) -> bool {
     slot.value.tensor().is_some_and(|record| record.shape.is_empty())
 }
 
-fn op_phase(pair: &PartPair, op: &OpPair) -> Phase {
+pub(super) fn op_phase(pair: &PartPair, op: &OpPair) -> Phase {
     OpName::parse(pair.name(op)).phase()
 }

@@ -124,13 +124,13 @@ fn is_of_parameter(pair: &PartPair, op: &OpPair, slot: &Slot) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use probe_dump::{
-        Framework, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType, SlotSide, Task, TensorData,
-        TensorRecord, TensorStore, Value,
+        Content, Framework, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType, SlotSide, Task,
+        TensorData, TensorRecord, TensorStore, Value,
     };
     use probe_pair::SlotPairs;
 
@@ -148,10 +148,12 @@ mod tests {
         }
     }
 
-    fn rank(store: &Arc<Counted>) -> Rank {
+    fn rank(name: &str, store: &Arc<Counted>) -> Rank {
         let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), [1].into());
         record.data = Some("value".into());
-        let mut op = Op::new(OpName::parse("Functional.f.0.forward"));
+        let seen = probe_measure::observe(store.load("value").unwrap().view(), Content::HASH);
+        record.statistics = seen.statistics.into();
+        let mut op = Op::new(OpName::parse(name));
         op.slots.push(Slot::new("output.0", SlotSide::Output, Value::Tensor(record.into())));
         Rank {
             framework: Framework::default(),
@@ -167,19 +169,40 @@ mod tests {
         }
     }
 
+    /// A part with an op that reads a value of which nothing is known, and makes one of both sides.
+    pub(in super::super) fn part(name: &str, values: [f32; 2]) -> PartPair {
+        let [baseline, candidate] = values.map(|value| {
+            let mut rank = rank(name, &Arc::new(Counted(value, AtomicUsize::new(0))));
+            let record = TensorRecord::new(RecordedDType::Known(DType::F32), [1].into());
+            let read = Slot::new("input.0", SlotSide::Input, Value::Tensor(record.into()));
+            rank.ops[0].slots.insert(0, read);
+            rank
+        });
+        let ops = vec![OpPair { ops: Paired::Both(0, 0), slots: SlotPairs::in_order(2) }];
+        PartPair { step: 0, rank: 0, since: None, baseline, candidate, ops, substitutions: Vec::new() }
+    }
+
     #[test]
     fn a_value_is_read_once_however_often_its_error_is_asked_for() {
         let stores = [1.0, 1.000_000_1].map(|value| Arc::new(Counted(value, AtomicUsize::new(0))));
         let ops = vec![OpPair { ops: Paired::Both(0, 0), slots: SlotPairs::in_order(1) }];
-        let (baseline, candidate) = (rank(&stores[0]), rank(&stores[1]));
+        let (baseline, candidate) =
+            (rank("Functional.f.0.forward", &stores[0]), rank("Functional.f.0.forward", &stores[1]));
         let pair =
             PartPair { step: 0, rank: 0, since: None, baseline, candidate, ops, substitutions: Vec::new() };
-        let judged =
-            SlotJudgement { verdict: Verdict::Differs, error: None.into(), rule: None, reason: "".into() };
+        let judged = SlotJudgement {
+            verdict: Verdict::Differs,
+            error: None.into(),
+            rule: None,
+            reason: "".into(),
+            follows: false,
+        };
         let roundings = Roundings::of(&pair);
+        // Its statistics were taken of it.
+        let made = 1;
         for _ in 0..3 {
             assert!(roundings.explain(&pair, (0, 0), &judged));
         }
-        assert_eq!(stores.each_ref().map(|store| store.1.load(Ordering::Relaxed)), [1, 1]);
+        assert_eq!(stores.each_ref().map(|store| store.1.load(Ordering::Relaxed) - made), [1, 1]);
     }
 }

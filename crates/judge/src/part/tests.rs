@@ -430,3 +430,16 @@ fn a_function_that_completes_what_the_other_side_did_at_once_is_written_otherwis
     assert_eq!(judged(&masked), 0);
     assert!(judged(&Drawn::normal(9, &[40, 30])) > 0);
 }
+
+#[test]
+fn what_differs_because_of_a_fault_alone_is_told_from_what_differs_anyhow() {
+    let (made, other) = (x().map(f64::tanh), x().map(f64::tanh).off(3, 0.1));
+    let mut part = Part::default();
+    part.op("Torch.tanh.0.forward").tensor("input.0", &x(), &x()).tensor("output.0", &made, &other);
+    part.op("Torch.neg.0.forward").tensor("input.0", &made, &other);
+    let [made, other] = [made, other].map(|value| value.map(|value| -value));
+    let judged = part.tensor("output.0", &made, &other).judged("");
+    assert_eq!(named(&judged), [("Torch.tanh.0.forward", Cause::Numerics)]);
+    let of = |op: usize, slot: usize| (judged.slots[op][slot].verdict, judged.slots[op][slot].follows);
+    assert_eq!((of(0, 0), of(1, 1)), ((Verdict::BitEqual, false), (Verdict::Differs, true)));
+}

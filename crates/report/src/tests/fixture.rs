@@ -238,6 +238,7 @@ fn judgement(verdict: Verdict, evidence: &Evidence) -> SlotJudgement {
         error: evidence.metric(probe_measure::Metric::RelL2).into(),
         rule: matches!(verdict, Verdict::Close | Verdict::Differs).then(|| Ordinal::of(0)),
         reason: if verdict.is_fine() { "".into() } else { format!("made {verdict}").into() },
+        follows: false,
     }
 }
 
