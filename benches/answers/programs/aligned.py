@@ -128,7 +128,7 @@ class ImageTexts(Program):
         "one way": ("structure",), "length": ("structure",), "start": ("input",), "plain": ("structure",), "end": ("structure", "argument"),
         "causal": ("argument",), "quick": ("structure",), "class": ("structure", "argument"), "pixels": ("input", "argument"),
         "colours": ("structure", "input"), "summed": ("structure", "argument"), "largest": ("input", "argument", "optimizer"),
-        "eps": ("argument",), "trust": ("optimizer", "structure"), "unloaded": ("input",),
+        "eps": ("argument",), "trust": ("optimizer", "structure", "argument"), "unloaded": ("input",),
     }  # fmt: skip
     alike = ("cosine", "linear patches", "formula", "one hot", "turned", "by hand", "halves", "shared scale")
 

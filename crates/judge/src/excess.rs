@@ -162,7 +162,11 @@ fn floor(value: &ExpectedError, families: &Families<'_>) -> (f64, bool) {
     } else {
         level <= value.precision.function.max(summed)
     };
-    if explains { (value.least.max(level), false) } else { (value.least, true) }
+    if explains {
+        (value.least.max(level).max(summed), false)
+    } else {
+        (value.least.max(summed), summed <= 0.0)
+    }
 }
 
 /// Returns the error that the gradient of a normalisation's weight or bias may have if a device sums it in the

@@ -1,6 +1,8 @@
 //! Values that are marked for gradients on one side only, and make no difference to any: inside a function with a
 //! backward of its own, nothing is marked.
 
+use std::collections::HashSet;
+
 use super::Verdict;
 use super::candidate::Candidate;
 use super::difference::Difference;
@@ -15,21 +17,24 @@ pub(super) fn settle(flow: &mut Flow<'_>, candidates: &mut Vec<Candidate>) -> Op
             .slot
             .is_some_and(|slot| flow.fact((candidate.op, slot)).difference == Difference::RequiresGrad)
     };
-    let first = candidates.first()?;
-    if !candidates.iter().all(is_mark) || !compares_gradients(flow) {
-        return None;
-    }
-    let (count, path) = (candidates.len(), flow.slot((first.op, first.slot?)).map_or("", |slot| &*slot.path));
-    let said = format!(
-        "requires_grad differs at {count} {}, first {} {path}, and all gradients agree",
-        if count == 1 { "op" } else { "ops" },
-        flow.nodes[first.op].op.name.as_str()
-    );
-    candidates.clear();
     let all =
         (0..flow.nodes.len()).flat_map(|op| (0..flow.nodes[op].slot_count()).map(move |slot| (op, slot)));
     let marks = |place: &Place| flow.fact(*place).difference == Difference::RequiresGrad;
-    for place in all.filter(marks).collect::<Vec<Place>>() {
+    let marked: Vec<Place> = all.filter(marks).collect();
+    let &(op, slot) = marked.first()?;
+    if !candidates.iter().all(is_mark) || !compares_gradients(flow) {
+        return None;
+    }
+    let ops: HashSet<usize> = marked.iter().map(|place| place.0).collect();
+    let path = flow.slot((op, slot)).map_or("", |slot| &*slot.path);
+    let said = format!(
+        "requires_grad differs at {} {}, first {} {path}, and all gradients agree",
+        ops.len(),
+        if ops.len() == 1 { "op" } else { "ops" },
+        flow.nodes[op].op.name.as_str()
+    );
+    candidates.clear();
+    for place in marked {
         let fact = flow.fact_mut(place);
         fact.allowed = true;
         fact.judgement.verdict = Verdict::Close;

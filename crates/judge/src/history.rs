@@ -8,6 +8,7 @@ use super::difference::Identities;
 use super::expected::{ExpectedErrors, GradientErrors, Walk};
 use super::family::{self, Learned};
 use super::flow::{Flow, Place};
+use super::marks;
 use super::ops::Kind;
 use super::outliers::Seen;
 use super::setting::Setting;
@@ -143,6 +144,9 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
         if begins && !judges_weights { update::unlike_from_the_start(flow) } else { Identities::default() };
     let is_unlike =
         |place: Place| flow.fact(place).identity.is_some_and(|identity| unlike.contains(&identity));
+    // After the first step, what a program keeps from step to step differs as its weights do.
+    let drift = marks::largest_error(flow, apart.iter());
+    let is_kept = |value: &ExpectedError| step > 0 && !judges_weights && value.error <= drift;
     let first_backward = flow.nodes.iter().position(|node| node.op.name.phase() == Phase::Backward);
     expected.values.retain(|value| {
         if value.family.role != ValueKind::Arrival {
@@ -159,6 +163,9 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
         let mut around = flow.around(value.place.0);
         let outside = !node.is_backward() && around.all(|outer| flow.nodes[outer].traits.optimizes);
         if outside && first_backward.is_some_and(|first| first < value.place.0) {
+            return false;
+        }
+        if is_kept(value) && !node.is_backward() {
             return false;
         }
         // Between functions everything is recorded except sums of gradients; in later steps only data arrive.

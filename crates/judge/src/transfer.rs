@@ -147,7 +147,9 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
     }
     // A flipped sign changes an element by twice its size.
     if matches!(node.base, "sign" | "sgn") {
-        explained = explained.max(2.0 * flipped_gates(fact.len, relative));
+        let expected = flips(fact.len, relative);
+        let few = if expected > ONE_FLIP { expected + FEW } else { 0.0 };
+        explained = explained.max(2.0 * (few / fact.len).sqrt());
     }
     explained
 }
