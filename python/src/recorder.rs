@@ -5,6 +5,7 @@
 
 mod calls;
 mod filing;
+mod gradients;
 mod place;
 mod slots;
 mod state;
@@ -36,6 +37,7 @@ use crate::tape::{End, Tally, Tape};
 use crate::tensor::Torch;
 use calls::tensors_of;
 use filing::Queue;
+pub(crate) use gradients::{Gradients, ParameterHook};
 use place::{Here, LastRegion};
 use state::{Hooks, Questions, Raised, lock};
 use thread::{Busy, enter, leave, scope};

@@ -25,9 +25,9 @@ from probe.recorder.naming import module_stem
 _is_compiling = compiling()
 
 if TYPE_CHECKING:
-    from probe._core import Call, Recorder
+    from probe._core import Call, Edges, Recorder
     from probe.private.fastpaths import FastPaths
-    from probe.recorder.gradients import Edges, Gradients
+    from probe.recorder.gradients import Gradients
     from probe.recorder.inject import Injection
     from probe.recorder.perturb import Perturbation
     from probe.recorder.updates import Update
