@@ -180,6 +180,10 @@ class Recorder:
         self, mode: Any, func: Any, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs a dispatcher op for the mode and records it. Raises what the op raises, and nothing else."""
+    def run_api(
+        self, mode: Any, func: Any, types: Any, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Calls a torch function for the mode, which does so itself unless the function is one of its `questions`. Raises what that raises."""
     def open_op(self, func: Any) -> Call | None:
         """Opens the record of a dispatcher op that a handler in Python runs, without its arguments."""
     def read_op(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -247,6 +247,29 @@ impl Recorder {
         result
     }
 
+    /// Calls a torch function: the handler of `mode`, an `ApiMode`. Python takes over if the function may compute
+    /// something.
+    #[pyo3(signature = (mode, func, types, args=None, kwargs=None))]
+    #[expect(clippy::unused_self, reason = "a method, since it belongs to the recording")]
+    fn run_api<'py>(
+        &self,
+        mode: &Bound<'py, PyAny>,
+        func: &Bound<'py, PyAny>,
+        types: &Bound<'py, PyAny>,
+        args: Option<Bound<'py, PyTuple>>,
+        kwargs: Option<Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = func.py();
+        let args = args.unwrap_or_else(|| PyTuple::empty(py));
+        let questions = mode.getattr(intern!(py, "questions"))?;
+        // Objects without a hash are none of torch's functions.
+        if questions.contains(func).unwrap_or(false) {
+            return func.call(args, kwargs.as_ref());
+        }
+        let kwargs = kwargs.unwrap_or_else(|| PyDict::new(py));
+        mode.call_method1(intern!(py, "call"), (func, types, args, kwargs))
+    }
+
     /// Opens the record of a dispatcher op about to run, without its arguments, for a handler in Python, which replaces them. None if it is not
     /// to be recorded.
     fn open_op(&self, func: &Bound<'_, PyAny>) -> Option<Call> {
