@@ -5,6 +5,7 @@ Uses torch's hooks for all modules, so nothing is attached to the user's model: 
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
@@ -186,7 +187,7 @@ class Modules:
         """Returns the paths of the parameters of all known modules, by identity; the first path for a shared one."""
         found: dict[int, str] = {}
         for module, (stem, _) in list(self._stems.items()):
-            path = plain_path(path_of(f"{stem}.forward.0") or "") if stem != module_stem("", module) else ""
+            path = _path(stem) if stem != module_stem("", module) else ""
             for name, parameter in module._parameters.items():
                 if parameter is not None:
                     found.setdefault(id(parameter), f"{path}.{name}".lstrip("."))
@@ -348,6 +349,12 @@ class Modules:
         if not stack and getattr(self._local, "began", False):
             self._local.began = False
             self._thread_ended()
+
+
+@functools.cache
+def _path(stem: str) -> str:
+    """Returns the path in the names of a module's calls, as parameters have it."""
+    return plain_path(path_of(f"{stem}.forward.0") or "")
 
 
 def _compiles(module: torch.nn.Module) -> bool:
