@@ -180,6 +180,10 @@ class Recorder:
         self, mode: Any, func: Any, types: tuple[type, ...], args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Runs a dispatcher op for the mode and records it. Raises what the op raises, and nothing else."""
+    def run_api(
+        self, mode: Any, func: Any, types: Any, args: tuple[Any, ...] | None = None, kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Calls a torch function for the mode, which does so itself unless the function is one of its `questions`. Raises what that raises."""
     def open_op(self, func: Any) -> Call | None:
         """Opens the record of a dispatcher op that a handler in Python runs, without its arguments."""
     def read_op(self, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -221,3 +225,30 @@ class Recorder:
         """Files a record that was opened with `open`."""
     def forget(self, value: Any) -> None:
         """Forgets what was measured of the memory of a tensor, or of the tensors in a list."""
+
+class Edges:
+    """Positions of a call's inputs in the autograd graph before it runs."""
+
+class Gradients:
+    """Watches the backward passes of recorded calls. What goes wrong in its methods, but for the constructor, is counted and not raised."""
+
+    def __init__(self, core: Recorder, functions: dict[str, Any]) -> None:
+        """`functions` are those of torch that are called: `is_grad_enabled`, `next_sequence`, `current_pass`, `at_end_of_pass`, `sum_of`
+        and `without_functions`. Raises ValueError where one is missing."""
+    def before(self, call: Call, args: Any, kwargs: dict[str, Any], module: bool = False) -> Edges | None:
+        """Notes where the inputs of a call come from. None if nothing can flow back through it. A module may contain parameters, so
+        gradients flow into it even if none leave it."""
+    def after(self, call: Call, edges: Edges, result: Any) -> None:
+        """Watches the gradients that flow into a call's outputs and out of its inputs."""
+    def flush(self, cut: bool = False) -> None:
+        """Files the gradients of calls that will not receive all of theirs; with `cut`, because the program has ended."""
+    def parameters(self, stem: str, names: list[str]) -> list[ParameterHook]:
+        """A hook for each of a module's own parameters, which runs when the gradient has been added."""
+
+class ParameterHook:
+    """Runs when a gradient has been added to a parameter. Copies of the parameter carry an inert one."""
+
+    def __init__(self, name: str) -> None:
+        """An inert one."""
+    def __call__(self, parameter: Any) -> None:
+        """Records the gradient of the parameter."""

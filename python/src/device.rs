@@ -3,15 +3,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use probe::dump::{
-    Counts, Number, Observation, RecordedStatistics, SKETCH_LANES, Sketch, SketchVersion, TensorRef,
+    Content, Counts, Number, Observation, RecordedStatistics, SKETCH_LANES, Sketch, SketchVersion, TensorRef,
 };
 use probe::measure;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::cuda::{self, FromKernel, Place};
+use crate::cuda::{Copies, FromKernel};
 use crate::interrupt;
-use crate::measure::{Meter, SMALL};
+use crate::measure::{Meter, SMALL, is_stored};
 use crate::token::{Token, Waiting};
 
 /// One tensor's numbers as `probe.recorder.device_rows` gives them: whether they are integers or truth values, count and kinds,
@@ -48,27 +48,68 @@ impl Fetched {
     }
 }
 
-/// Fetches what `tokens` stand for, each once. A token keeps what came, or why nothing did.
+/// Results of a kernel that have arrived, but were not looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Arrived {
+    content: Option<Content>,
+    copies: Copies,
+    tokens: Vec<Arc<Token>>,
+}
+
+impl Arrived {
+    /// Reads the results; each token keeps its own, or why there is none.
+    pub(crate) fn keep(self) {
+        for (token, found) in self.tokens.iter().zip(self.copies.results()) {
+            token.keep(found.and_then(|found| {
+                match found {
+                    FromKernel::Numbers(observation) => Ok(Fetched {
+                        observation: Arc::from(observation),
+                        bytes: None,
+                        elements: Mutex::default(),
+                    }),
+                    FromKernel::Elements(bytes) => self
+                        .content
+                        .and_then(|content| measured(content, &bytes, token, measure::observe))
+                        .ok_or_else(|| LOST.into()),
+                }
+            }));
+        }
+    }
+}
+
+/// Fetches what `tokens` stand for, each once. A token keeps what came, or why nothing did; results of a kernel once
+/// [`Arrived::keep`] has read them.
 pub(crate) fn fetch<'t>(
     py: Python<'_>,
     meter: &Meter,
-    tokens: impl Iterator<Item = &'t Token>,
-) -> PyResult<()> {
-    let (mut objects, mut places) = (Vec::new(), Vec::new());
+    tokens: impl Iterator<Item = &'t Arc<Token>>,
+) -> PyResult<Arrived> {
+    let (mut objects, mut places, mut of_kernel) = (Vec::new(), Vec::new(), Vec::new());
     for token in tokens {
         match token.take() {
             Some(Waiting::Object(object)) => objects.push((token, object)),
-            Some(Waiting::Place(place)) => places.push((token, place)),
+            Some(Waiting::Place(place)) => {
+                places.push(place);
+                of_kernel.push(Arc::clone(token));
+            }
             None => {}
         }
     }
-    of_kernel(py, meter, places);
-    let (tokens, objects): (Vec<&Token>, Vec<Py<PyAny>>) = objects.into_iter().unzip();
+    let copies = Copies::fetch(py, places);
+    let arrived = Arrived { content: Some(meter.content), copies, tokens: of_kernel };
+    let (tokens, objects): (Vec<&Arc<Token>>, Vec<Py<PyAny>>) = objects.into_iter().unzip();
     if tokens.is_empty() {
-        return Ok(());
+        return Ok(arrived);
     }
-    let answers: Vec<Option<Answer<'_>>> =
-        interrupt::asked(py, || meter.device.bind(py).call_method1("fetch", (&objects,)))?.extract()?;
+    let answers = interrupt::asked(py, || meter.device.bind(py).call_method1("fetch", (&objects,)))
+        .and_then(|answers| answers.extract::<Vec<Option<Answer<'_>>>>());
+    let answers = match answers {
+        Ok(answers) => answers,
+        Err(error) => {
+            arrived.keep();
+            return Err(error);
+        }
+    };
     for (answer, token) in answers.into_iter().zip(tokens) {
         token.keep(match answer {
             Some(Answer::Numbers(row)) => {
@@ -76,57 +117,42 @@ pub(crate) fn fetch<'t>(
                 Ok(Fetched { observation, bytes: None, elements: Mutex::default() })
             }
             Some(Answer::Elements(bytes)) => {
-                let with_data = token.with_data.then(|| bytes.clone().unbind());
-                measured(py, meter, bytes.as_bytes(), token, with_data).ok_or_else(|| LOST.into())
+                let observe = |row: TensorRef<'_>, content| {
+                    py.detach(|| measure::observe_with(&meter.crew, row, content))
+                };
+                let found = measured(meter.content, bytes.as_bytes(), token, observe);
+                found
+                    .map(|mut found| {
+                        found.elements = Mutex::new(token.with_data.then(|| bytes.clone().unbind()));
+                        found
+                    })
+                    .ok_or_else(|| LOST.into())
             }
             Some(Answer::Nothing(reason)) => Err(reason),
             None => Err(LOST.into()),
         });
     }
-    Ok(())
+    Ok(arrived)
 }
 
-/// Fetches the results of a kernel.
-fn of_kernel(py: Python<'_>, meter: &Meter, places: Vec<(&Token, Place)>) {
-    let (tokens, places): (Vec<&Token>, Vec<Place>) = places.into_iter().unzip();
-    if places.is_empty() {
-        return;
-    }
-    for (token, found) in tokens.into_iter().zip(cuda::fetch(py, &places)) {
-        token.keep(found.and_then(|found| match found {
-            FromKernel::Numbers(observation) => {
-                Ok(Fetched { observation: Arc::from(observation), bytes: None, elements: Mutex::default() })
-            }
-            FromKernel::Elements(bytes) => {
-                measured(py, meter, &bytes, token, None).ok_or_else(|| LOST.into())
-            }
-        }));
-    }
-}
-
-/// Measures elements that lie one behind the other; `elements` are the same, where they are to be written. `None` where their type is not
-/// known or the last one is not whole.
+/// Measures elements that lie one behind the other; large ones with `observe`. `None` where their type is not known or
+/// the last one is not whole.
 fn measured(
-    py: Python<'_>,
-    meter: &Meter,
+    content: Content,
     data: &[u8],
     token: &Token,
-    elements: Option<Py<PyBytes>>,
+    observe: impl FnOnce(TensorRef<'_>, Content) -> Observation,
 ) -> Option<Fetched> {
     let dtype = token.dtype?;
     let (count, rest) = (data.len() / dtype.size(), data.len() % dtype.size());
     let shape = [count];
     let row = TensorRef::strided(data, dtype, &shape, &[1], 0).ok().filter(|_| rest == 0)?;
-    let small = meter.stores(data.len());
-    let observation = if small {
-        measure::observe(row, SMALL)
-    } else {
-        py.detach(|| measure::observe_with(&meter.crew, row, meter.content))
-    };
+    let small = is_stored(content, data.len());
+    let observation = if small { measure::observe(row, SMALL) } else { observe(row, content) };
     Some(Fetched {
         observation: Arc::new(observation),
         bytes: small.then(|| data.into()),
-        elements: Mutex::new(elements),
+        elements: Mutex::default(),
     })
 }
 

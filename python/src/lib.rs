@@ -7,6 +7,7 @@
 //! recorder  called by modes and hooks: opens, fills and files records
 //!   stack     call site in the program
 //!   names     names of calls
+//!   gradients  values of the backward pass, from hooks of its nodes
 //!   flatten   arguments and results, one slot per value
 //!     tensor    facts about a tensor
 //!     measure   statistics of a tensor (cache: not twice; device: fetched later; identity: slots that hold the same)
@@ -104,7 +105,7 @@ mod _core {
     #[pymodule_export]
     use super::mersenne::mersenne_draws;
     #[pymodule_export]
-    use super::recorder::Recorder;
+    use super::recorder::{Gradients, ParameterHook, Recorder};
     #[pymodule_export]
     use super::rollout::write_tokens;
 }

@@ -175,8 +175,8 @@ impl Meter {
     }
 
     /// Returns true if a tensor of this many bytes is stored verbatim instead of as a sketch.
-    pub(crate) const fn stores(&self, bytes: usize) -> bool {
-        self.content.sketch.is_some() && bytes < SMALL_TENSOR
+    const fn stores(&self, bytes: usize) -> bool {
+        is_stored(self.content, bytes)
     }
 
     /// Returns the measurement of a tensor in host memory, cached or new. `Err` says why there is none.
@@ -385,6 +385,11 @@ impl Meter {
 
 /// Measured content of a small tensor: its elements are stored instead of a sketch.
 pub(crate) const SMALL: Content = Content::HASH;
+
+/// Returns true if with this content a tensor of so many bytes is stored verbatim instead of as a sketch.
+pub(crate) const fn is_stored(content: Content, bytes: usize) -> bool {
+    content.sketch.is_some() && bytes < SMALL_TENSOR
+}
 
 /// Size of the elements in bytes, in row-major order.
 fn size_of(facts: &Facts, dtype: DType) -> usize {

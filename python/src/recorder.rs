@@ -5,6 +5,7 @@
 
 mod calls;
 mod filing;
+mod gradients;
 mod place;
 mod slots;
 mod state;
@@ -32,10 +33,11 @@ use crate::names::{Names, Region};
 use crate::options::{Options, full_manifest};
 use crate::private::{Frames, are_quick_ways_taken};
 use crate::stack::Stacks;
-use crate::tape::{Tally, Tape};
+use crate::tape::{End, Tally, Tape};
 use crate::tensor::Torch;
 use calls::tensors_of;
 use filing::Queue;
+pub(crate) use gradients::{Gradients, ParameterHook};
 use place::{Here, LastRegion};
 use state::{Hooks, Questions, Raised, lock};
 use thread::{Busy, enter, leave, scope};
@@ -45,7 +47,7 @@ use thread::{Busy, enter, leave, scope};
 #[derive(Debug)]
 pub(crate) struct Recorder {
     meter: Meter,
-    tape: Tape,
+    tape: Arc<Tape>,
     options: Options,
     questions: Questions,
     stacks: Mutex<Stacks>,
@@ -88,7 +90,7 @@ impl Recorder {
         let writer = py
             .detach(|| DumpWriter::create_over(options.existing(), &output, &manifest, rank))
             .map_err(|error| PyOSError::new_err(error.to_string()))?;
-        let tape = Tape::new(writer, options.max_bytes);
+        let tape = Arc::new(Tape::new(writer, options.max_bytes));
         let spool = Arc::downgrade(tape.spool());
         let crew = Crew::new(options.helpers(), move || {
             if let Some(spool) = spool.upgrade() {
@@ -147,17 +149,17 @@ impl Recorder {
         lock(py, &self.written_stacks).clear();
         self.meter.restart(py);
         *lock(py, &self.raised) = None;
-        self.tape.begin_step(py, step);
+        self.tape.begin_step(step);
     }
 
     /// Ends the step.
     fn finish_step(&self, py: Python<'_>) {
-        self.end_step(py, |tape| tape.finish_step(py));
+        self.end_step(py, End::Finished);
     }
 
     /// Ends the step because the program ended inside it: `error` is the cause, and `op` the call.
-    fn cut_step(&self, py: Python<'_>, op: Option<&str>, error: &str) {
-        self.end_step(py, |tape| tape.cut_step(py, op, error));
+    fn cut_step(&self, py: Python<'_>, op: Option<String>, error: String) {
+        self.end_step(py, End::Cut { op, error });
     }
 
     /// Returns the last exception that ended a call of this step: the name of the call, the identity of the
@@ -179,16 +181,16 @@ impl Recorder {
 
     /// Returns the ops recorded so far; the tensors among their values, how many could not be measured, and the first
     /// of these with the reason; and the seconds spent recording.
-    fn tally(&self) -> (u64, (u64, u64, Option<String>), f64) {
-        let Tally { ops, tensors, unmeasured, first } = self.tape.tally();
+    fn tally(&self, py: Python<'_>) -> (u64, (u64, u64, Option<String>), f64) {
+        let Tally { ops, tensors, unmeasured, first } = self.tape.tally(py);
         let seconds = Duration::from_nanos(self.spent.load(Ordering::Relaxed)).as_secs_f64();
         (ops, (tensors, unmeasured, first.map(|first| first.to_string())), seconds)
     }
 
     /// Returns the first op of the step that made a NaN or an infinity of inputs without one, which of its results, and
     /// how many; None if none did. Asked after the step has ended, it knows the values on devices too.
-    fn nonfinite(&self) -> Option<String> {
-        self.tape.nonfinite()
+    fn nonfinite(&self, py: Python<'_>) -> Option<String> {
+        self.tape.nonfinite(py)
     }
 
     /// Ends the dump; `notes` go into its manifest.
@@ -204,9 +206,10 @@ impl Recorder {
         self.tape.abandon(py, reason);
     }
 
-    /// Returns why recording ended early, or None.
-    fn failed(&self, py: Python<'_>) -> Option<String> {
-        self.tape.failed(py)
+    /// Returns why recording ended early, or None. What goes wrong while a step is written in the background is known
+    /// when the next one ends.
+    fn failed(&self) -> Option<String> {
+        self.tape.failed()
     }
 
     /// Returns how many calls could not be recorded because of a fault of the recorder, and the first such fault.
@@ -242,6 +245,29 @@ impl Recorder {
             Err(error) => self.broken_off(py, &mut call, Some(error.value(py).as_any())),
         }
         result
+    }
+
+    /// Calls a torch function: the handler of `mode`, an `ApiMode`. Python takes over if the function may compute
+    /// something.
+    #[pyo3(signature = (mode, func, types, args=None, kwargs=None))]
+    #[expect(clippy::unused_self, reason = "a method, since it belongs to the recording")]
+    fn run_api<'py>(
+        &self,
+        mode: &Bound<'py, PyAny>,
+        func: &Bound<'py, PyAny>,
+        types: &Bound<'py, PyAny>,
+        args: Option<Bound<'py, PyTuple>>,
+        kwargs: Option<Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = func.py();
+        let args = args.unwrap_or_else(|| PyTuple::empty(py));
+        let questions = mode.getattr(intern!(py, "questions"))?;
+        // Objects without a hash are none of torch's functions.
+        if questions.contains(func).unwrap_or(false) {
+            return func.call(args, kwargs.as_ref());
+        }
+        let kwargs = kwargs.unwrap_or_else(|| PyDict::new(py));
+        mode.call_method1(intern!(py, "call"), (func, types, args, kwargs))
     }
 
     /// Opens the record of a dispatcher op about to run, without its arguments, for a handler in Python, which replaces them. None if it is not
@@ -400,8 +426,7 @@ impl Recorder {
 
     /// Counts a fault of the recorder's Python part.
     fn fault(&self, py: Python<'_>, reason: &str) {
-        self.faults.fetch_add(1, Ordering::Relaxed);
-        lock(py, &self.first_fault).get_or_insert_with(|| reason.to_owned());
+        self.count_fault(py, || reason.to_owned());
     }
 
     /// Opens a record without arguments: a gradient, or a value that the user saves. None if it is not wanted.
@@ -414,20 +439,7 @@ impl Recorder {
         stack: Option<u32>,
         recomputed: bool,
     ) -> Option<Call> {
-        self.guarded(py, || {
-            let phase = OpName::parse(name).phase();
-            if !self.wants(py, name, scope, phase) {
-                return Ok(None);
-            }
-            let stack = match stack {
-                Some(stack) => Some(stack),
-                None if phase == Phase::None => {
-                    self.found(py)?.and_then(|found| self.stack(py, Some(found.id)))
-                }
-                None => None,
-            };
-            Ok(Some(self.call(py, name.to_owned(), scope, stack, recomputed)))
-        })
+        self.guarded(py, || self.opened(py, name, scope, stack, recomputed))
     }
 
     /// Adds values to an open record, each under its path. `side` is `input`, `output`, `parameter` or `gradient`.
@@ -445,8 +457,7 @@ impl Recorder {
                 "gradient" => SlotSide::Gradient,
                 _ => SlotSide::Output,
             };
-            let wanted = if side.is_result() { self.options.outputs } else { self.options.inputs };
-            if wanted {
+            if self.records(side) {
                 let mut call = call.try_borrow_mut()?;
                 self.walk(py, &mut call, Style { side, join_numbers: false }, |walk| {
                     for (mut path, value) in values {
@@ -461,12 +472,7 @@ impl Recorder {
     /// Files a record that was opened with [`Self::open`].
     fn finish(&self, py: Python<'_>, call: &Bound<'_, Call>) {
         self.guarded(py, || {
-            let mut call = call.try_borrow_mut()?;
-            if !call.record.slots.is_empty() {
-                // Gradients arrive in the order of the graph; a slot's place is its position in the call.
-                call.sort();
-                self.file(py, &mut call);
-            }
+            self.finished(py, &mut *call.try_borrow_mut()?);
             Ok(None::<()>)
         });
     }

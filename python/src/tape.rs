@@ -3,10 +3,17 @@
 //! Records are written in batches: written one by one, each would find its code evicted from the processor's caches.
 //! If the program leaves a processor unused they are written there. Written data is handed to the system at once: a
 //! program that is killed loses only the waiting records, [`BATCH`] of them or those of [`AGE`], whichever is less.
+//!
+//! Records that have waited for a device are written by a thread when their step has ended, while the program goes on:
+//! one step at most. Whatever else is asked of the tape waits for it. So the next step begins in the writer only when its
+//! first record is written.
 
+mod ending;
+
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use probe::capture::{CaptureError, DumpWriter, OpRecord, SlotValue};
@@ -18,6 +25,7 @@ use pyo3::sync::MutexExt;
 use crate::measure::DataName;
 use crate::nonfinite::introduced;
 use crate::token::Written;
+pub(crate) use ending::End;
 
 /// Most records that wait; …
 const BATCH: usize = 32;
@@ -38,12 +46,17 @@ struct Reel {
     bytes: u64,
     /// Tensors whose data exceeded the budget, in all steps.
     left_out: u64,
-    /// A step that has begun but not been written: a step without ops leaves nothing behind.
-    pending: Option<u64>,
-    /// Call stacks of the step that has begun, in the order of their numbers: a call may be seen but not recorded.
-    early: Vec<Vec<String>>,
-    /// Each step that has begun, with the tally before it.
+    /// Each step that was written, with the tally before it.
     begun: Vec<(u64, Tally)>,
+}
+
+/// A step that has begun but not been written: a step without ops leaves nothing behind.
+#[derive(Debug)]
+struct Opening {
+    step: u64,
+    /// Its call stacks, in the order of their numbers: a call may be seen but not recorded.
+    stacks: Vec<Arc<[String]>>,
+    numbers: HashMap<Arc<[String]>, u32>,
 }
 
 /// Amounts recorded.
@@ -104,6 +117,10 @@ pub(crate) struct Tape {
     tally: Mutex<Tally>,
     /// The first op of this step that made a NaN or an infinity: see [`introduced`].
     nonfinite: Mutex<Option<String>>,
+    /// The step that has begun, until something of it is written. A thread that holds it must not lock `reel`.
+    opening: Mutex<Option<Opening>>,
+    /// The thread that writes a step that has ended.
+    ending: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// State shared with helpers. A thread that holds `waiting` must not lock `reel`.
@@ -120,27 +137,74 @@ impl Tape {
         let reel = Mutex::new(Reel { writer: Some(writer), ..Reel::default() });
         let waiting = Mutex::new(Waiting { records: Vec::new(), since: Instant::now(), first: false });
         let spool = Arc::new(Spool { reel, waiting, steps: AtomicU64::new(0) });
-        Self { spool, max_bytes, tally: Mutex::default(), nonfinite: Mutex::default() }
+        Self {
+            spool,
+            max_bytes,
+            tally: Mutex::default(),
+            nonfinite: Mutex::default(),
+            opening: Mutex::default(),
+            ending: Mutex::default(),
+        }
     }
 
     pub(crate) const fn spool(&self) -> &Arc<Spool> {
         &self.spool
     }
 
-    fn reel(&self, py: Python<'_>) -> MutexGuard<'_, Reel> {
-        self.spool.reel.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+    /// Returns the reel, once the step that ended last is written.
+    fn reel(&self) -> MutexGuard<'_, Reel> {
+        self.wait();
+        locked(&self.spool.reel)
     }
 
     /// Returns the reel with all waiting records written to it.
     fn complete(&self, py: Python<'_>) -> MutexGuard<'_, Reel> {
-        let mut reel = self.reel(py);
+        py.detach(|| self.wait());
+        let mut reel = self.spool.reel.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner);
         self.spool.move_to(&mut reel);
         reel
     }
 
-    /// Returns why recording ended early, if it did.
-    pub(crate) fn failed(&self, py: Python<'_>) -> Option<String> {
-        self.complete(py).failed.clone()
+    /// Waits until the step that ended last is written.
+    fn wait(&self) {
+        let mut ending = locked(&self.ending);
+        if let Some(thread) = ending.take() {
+            // A panic has left its reason in the reel.
+            _ = thread.join();
+        }
+    }
+
+    /// Begins the current step in the writer, unless that was done.
+    fn open(&self) {
+        if locked(&self.opening).is_none() {
+            return;
+        }
+        let mut reel = self.reel();
+        let Some(opening) = locked(&self.opening).take() else { return };
+        self.begin(&mut reel, opening);
+        self.spool.waiting().first = true;
+        drop(reel);
+        self.spool.watch();
+    }
+
+    /// Begins a step in the writer.
+    fn begin(&self, reel: &mut Reel, opening: Opening) {
+        self.spool.move_to(reel);
+        reel.bytes = 0;
+        *locked(&self.nonfinite) = None;
+        reel.begun.push((opening.step, locked(&self.tally).clone()));
+        reel.run(|writer| {
+            writer.begin_step(opening.step)?;
+            // The writer numbers them in the same way: from 0, equal ones once.
+            opening.stacks.iter().try_for_each(|frames| writer.push_stack(frames).map(drop))
+        });
+    }
+
+    /// Returns why recording ended early, if that is known: a step may still be on its way.
+    pub(crate) fn failed(&self) -> Option<String> {
+        let mut reel = self.spool.free()?;
+        self.spool.move_to(&mut reel);
+        reel.failed.clone()
     }
 
     /// Ends recording for good and writes the reason to the dump, if that is possible.
@@ -148,88 +212,65 @@ impl Tape {
         self.complete(py).abandon(reason);
     }
 
-    pub(crate) fn begin_step(&self, py: Python<'_>, step: u64) {
-        let mut reel = self.complete(py);
-        reel.bytes = 0;
-        reel.pending = Some(step);
-        reel.early.clear();
-        *self.nonfinite.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        let before = self.tally();
-        reel.begun.push((step, before));
-        self.spool.waiting().first = true;
-        drop(reel);
-        self.spool.watch();
-    }
-
-    pub(crate) fn finish_step(&self, py: Python<'_>) {
-        self.end_step(py, DumpWriter::finish_step);
-    }
-
-    /// Ends a step that the program ended inside.
-    pub(crate) fn cut_step(&self, py: Python<'_>, op: Option<&str>, error: &str) {
-        self.end_step(py, |writer| writer.cut_step(op, error));
-    }
-
-    fn end_step(&self, py: Python<'_>, end: impl FnOnce(&mut DumpWriter) -> Result<(), CaptureError>) {
-        self.spool.steps.fetch_add(1, Ordering::Relaxed);
-        let mut reel = self.complete(py);
-        if reel.pending.take().is_none() {
-            reel.run(end);
-        }
+    pub(crate) fn begin_step(&self, step: u64) {
+        let opening = Opening { step, stacks: Vec::new(), numbers: HashMap::new() };
+        *locked(&self.opening) = Some(opening);
     }
 
     /// Takes back the records of step `first` and of those that began after it.
     pub(crate) fn forget_steps(&self, py: Python<'_>, first: u64) {
         let mut reel = self.complete(py);
+        {
+            let mut opening = locked(&self.opening);
+            if opening.as_ref().is_some_and(|opening| opening.step >= first) {
+                *opening = None;
+            }
+        }
         let Some(place) = reel.begun.iter().position(|(step, _)| *step >= first) else { return };
         let forgotten = reel.begun.split_off(place);
         if let Some((_, before)) = forgotten.first() {
-            *self.tally.lock().unwrap_or_else(PoisonError::into_inner) = before.clone();
+            *locked(&self.tally) = before.clone();
         }
-        let unwritten = reel.pending.take();
         for (step, _) in forgotten {
-            if unwritten != Some(step) {
-                reel.run(|writer| writer.forget_step(step));
-            }
+            reel.run(|writer| writer.forget_step(step));
         }
     }
 
     /// Returns the number of a call stack within the step; None for one without frames.
-    pub(crate) fn push_stack(&self, py: Python<'_>, frames: &[String]) -> Option<u32> {
+    pub(crate) fn push_stack(&self, py: Python<'_>, frames: &Arc<[String]>) -> Option<u32> {
         if frames.is_empty() {
             return None;
         }
-        let mut reel = self.reel(py);
-        if reel.pending.is_none() {
-            return reel.run(|writer| writer.push_stack(frames)).flatten();
+        if let Some(opening) = &mut *locked(&self.opening) {
+            if let Some(number) = opening.numbers.get(frames) {
+                return Some(*number);
+            }
+            let number = u32::try_from(opening.stacks.len()).ok()?;
+            opening.numbers.insert(Arc::clone(frames), number);
+            opening.stacks.push(Arc::clone(frames));
+            return Some(number);
         }
-        let known = reel.early.iter().position(|known| known == frames);
-        let number = known.unwrap_or_else(|| {
-            reel.early.push(frames.to_vec());
-            reel.early.len() - 1
-        });
-        u32::try_from(number).ok()
+        py.detach(|| self.reel().run(|writer| writer.push_stack(frames)).flatten())
     }
 
     /// Returns the amounts recorded so far.
-    pub(crate) fn tally(&self) -> Tally {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn tally(&self, py: Python<'_>) -> Tally {
+        py.detach(|| self.wait());
+        locked(&self.tally).clone()
     }
 
     /// Returns the first op of this step that made a NaN or an infinity, as [`introduced`] describes it.
-    pub(crate) fn nonfinite(&self) -> Option<String> {
-        self.nonfinite.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn nonfinite(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.wait());
+        locked(&self.nonfinite).clone()
     }
 
     /// Accepts the record of an op, and returns when the waiting ones are to be written.
-    pub(crate) fn push(&self, op: OpRecord) -> Due {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).add(&op);
-        {
-            let mut first = self.nonfinite.lock().unwrap_or_else(PoisonError::into_inner);
-            if first.is_none() {
-                *first = introduced(&op);
-            }
+    pub(crate) fn push(&self, py: Python<'_>, op: OpRecord) -> Due {
+        if locked(&self.opening).is_some() {
+            py.detach(|| self.open());
         }
+        self.note(&op);
         let mut waiting = self.spool.waiting();
         waiting.records.push(op);
         if std::mem::take(&mut waiting.first) {
@@ -240,6 +281,15 @@ impl Tape {
             _ if waiting.since.elapsed() >= AGE => Due::Now,
             HELPED => Due::Soon,
             _ => Due::Later,
+        }
+    }
+
+    /// Counts a record, and looks for the first that is not finite.
+    fn note(&self, op: &OpRecord) {
+        locked(&self.tally).add(op);
+        let mut first = locked(&self.nonfinite);
+        if first.is_none() {
+            *first = introduced(op);
         }
     }
 
@@ -263,7 +313,7 @@ impl Tape {
             }
             let closed = py.detach(|| writer.close(&notes));
             if let Err(error) = closed {
-                self.reel(py).failed.get_or_insert_with(|| error.to_string());
+                self.complete(py).failed.get_or_insert_with(|| error.to_string());
             }
         }
     }
@@ -278,9 +328,9 @@ impl Tape {
         small: bool,
     ) -> Written {
         let bytes = (tensor.len() * tensor.dtype().size()) as u64;
-        let lock = || self.spool.reel.lock().unwrap_or_else(PoisonError::into_inner);
+        self.open();
         {
-            let mut reel = lock();
+            let mut reel = self.reel();
             if reel.bytes.saturating_add(bytes) > self.max_bytes {
                 if small {
                     return (None, None);
@@ -297,7 +347,8 @@ impl Tape {
             gathered = tensor.to_bytes();
             &gathered
         };
-        let written = lock()
+        let written = self
+            .reel()
             .run(|writer| writer.push_tensor(&format!("{}/{}", name.op, name.path), dtype, shape, data));
         (written, None)
     }
@@ -331,18 +382,24 @@ impl Spool {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.waiting)
     }
 
     /// Writes the waiting records, on a thread that does not use Python. Does nothing if another thread is already
     /// writing.
     pub(crate) fn write(&self) {
-        let mut reel = match self.reel.try_lock() {
-            Ok(reel) => reel,
-            Err(TryLockError::Poisoned(reel)) => reel.into_inner(),
-            Err(TryLockError::WouldBlock) => return,
-        };
-        self.move_to(&mut reel);
+        if let Some(mut reel) = self.free() {
+            self.move_to(&mut reel);
+        }
+    }
+
+    /// Returns the reel, unless another thread is at it.
+    fn free(&self) -> Option<MutexGuard<'_, Reel>> {
+        match self.reel.try_lock() {
+            Ok(reel) => Some(reel),
+            Err(TryLockError::Poisoned(reel)) => Some(reel.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     fn move_to(&self, reel: &mut Reel) {
@@ -360,6 +417,11 @@ impl Spool {
     }
 }
 
+/// Locks; what a panic has left behind is used.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Drop for Spool {
     fn drop(&mut self) {
         let mut reel = std::mem::take(self.reel.get_mut().unwrap_or_else(PoisonError::into_inner));
@@ -370,12 +432,7 @@ impl Drop for Spool {
 impl Reel {
     fn run<T>(&mut self, work: impl FnOnce(&mut DumpWriter) -> Result<T, CaptureError>) -> Option<T> {
         let writer = self.writer.as_mut()?;
-        let begun = self.pending.take().map_or(Ok(()), |step| {
-            writer.begin_step(step)?;
-            // The writer numbers them in the same way: from 0, equal ones once.
-            self.early.drain(..).try_for_each(|frames| writer.push_stack(&frames).map(|_| ()))
-        });
-        match begun.and_then(|()| work(writer)) {
+        match work(writer) {
             Ok(value) => Some(value),
             Err(error @ CaptureError::Occupied { .. }) => {
                 // The folder belongs to someone else: nothing is written to it.

@@ -359,6 +359,12 @@ impl Torch {
         }
     }
 
+    /// Returns true if it is known without asking that a tensor neither requires a gradient nor has a node.
+    pub(crate) fn is_outside_graph(&self, tensor: &Bound<'_, PyAny>) -> bool {
+        let quick = self.quick.as_ref().filter(|_| self.is_plain(&tensor.get_type()));
+        quick.and_then(|quick| quick.known(tensor)).is_some_and(|inside| !inside.may_require_grad())
+    }
+
     /// Reads any tensor, slowly.
     fn by_attributes(&self, tensor: &Bound<'_, PyAny>) -> PyResult<Option<Facts>> {
         let py = tensor.py();

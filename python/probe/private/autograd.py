@@ -27,10 +27,8 @@ def sequence_of(node: Any) -> int:
     return number
 
 
-def current_pass() -> int:
-    """Returns an identifier of the backward pass running on this thread; -1 without one."""
-    number: int = torch._C._current_graph_task_id()
-    return number
+#: Returns an identifier of the backward pass running on this thread; -1 without one.
+current_pass: Callable[[], int] = torch._C._current_graph_task_id
 
 
 def at_end_of_pass(act: Callable[[], None]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 from contextlib import nullcontext
-from types import MethodType
+from types import MethodType, MethodWrapperType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -103,12 +103,13 @@ class ApiMode(TorchFunctionMode):
         self._injection = injection
         self._inside = nullcontext if integrity is None else integrity.inside
         self._names = api_names()
-        #: Functions found not to return tensors.
-        self._questions: set[Any] = set()
+        #: Functions found not to return tensors, and attributes: the core calls them.
+        self.questions: set[Any] = set()
+        # As in `OpMode`. Most of what a training step asks torch for are attributes of parameters, in the optimizer.
+        self.__torch_function__ = MethodType(core.run_api, self)  # type: ignore[method-assign]
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if kwargs is None:
-            kwargs = {}
+    def call(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Calls a function that may compute something, and records it."""
         try:
             name = self._names.get(func)
         except TypeError:
@@ -121,8 +122,11 @@ class ApiMode(TorchFunctionMode):
             op = operator(func) if isinstance(func, OPERATORS) else None
             name = (op.name, None) if op is not None else late_name(func)
             if name is None:
+                if isinstance(func, MethodWrapperType):
+                    # Reads or writes an attribute.
+                    self.questions.add(func)
                 return func(*args, **kwargs)
-        if func in self._questions or not self.on or (func is torch.ones_like and sys._getframe(1).f_code is SEED):
+        if not self.on or (func is torch.ones_like and sys._getframe(1).f_code is SEED):
             return func(*args, **kwargs)
         call = self._before(name[0], name[1], args, kwargs)
         if call is None:
@@ -149,7 +153,7 @@ class ApiMode(TorchFunctionMode):
         if out is None and not changed and not _holds_tensor(result) and not name[0].endswith("__setitem__"):
             # A query about a tensor (its size, whether it is a leaf), not a computation.
             self._core.withdraw(call)
-            self._questions.add(func)
+            self.questions.add(func)
             return result
         written = out if out is not None else tuple(changed) if changed else args[0] if args else result
         if out is not None or changed or _writes(name[0]):

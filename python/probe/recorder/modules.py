@@ -5,6 +5,7 @@ Uses torch's hooks for all modules, so nothing is attached to the user's model: 
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 import weakref
@@ -25,9 +26,9 @@ from probe.recorder.naming import module_stem
 _is_compiling = compiling()
 
 if TYPE_CHECKING:
-    from probe._core import Call, Recorder
+    from probe._core import Call, Edges, Recorder
     from probe.private.fastpaths import FastPaths
-    from probe.recorder.gradients import Edges, Gradients
+    from probe.recorder.gradients import Gradients
     from probe.recorder.inject import Injection
     from probe.recorder.perturb import Perturbation
     from probe.recorder.updates import Update
@@ -186,7 +187,7 @@ class Modules:
         """Returns the paths of the parameters of all known modules, by identity; the first path for a shared one."""
         found: dict[int, str] = {}
         for module, (stem, _) in list(self._stems.items()):
-            path = plain_path(path_of(f"{stem}.forward.0") or "") if stem != module_stem("", module) else ""
+            path = _path(stem) if stem != module_stem("", module) else ""
             for name, parameter in module._parameters.items():
                 if parameter is not None:
                     found.setdefault(id(parameter), f"{path}.{name}".lstrip("."))
@@ -348,6 +349,12 @@ class Modules:
         if not stack and getattr(self._local, "began", False):
             self._local.began = False
             self._thread_ended()
+
+
+@functools.cache
+def _path(stem: str) -> str:
+    """Returns the path in the names of a module's calls, as parameters have it."""
+    return plain_path(path_of(f"{stem}.forward.0") or "")
 
 
 def _compiles(module: torch.nn.Module) -> bool:

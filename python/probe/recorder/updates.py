@@ -69,9 +69,8 @@ class Update:
             for name, parameter in self._parameters:
                 made.append((f"output.parameter.{name}", parameter))
                 made += ((f"output.{state}.{name}", value) for state, value in self._state(parameter))
-            for _, value in made:
-                # Not every kernel tells torch that it has written.
-                self._core.forget(memory_of(value))
+            # Not every kernel tells torch that it has written.
+            self._core.forget(memory_of([value for _, value in made]))
             self._core.add(self.call, "output", made)
 
     def _state(self, parameter: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:

@@ -112,7 +112,8 @@ impl Kernel {
             .into_iter()
             .collect::<Result<Vec<_>, _>>()
             .map_err(PyRuntimeError::new_err)?;
-        let mut found = fetch(py, &places).into_iter();
+        let copies = Copies::fetch(py, places);
+        let mut found = copies.results();
         specs
             .iter()
             .map(|spec| {
@@ -257,40 +258,62 @@ pub(crate) fn index_of(device: &str) -> Option<i32> {
     device.split_once(':').map_or(Some(0), |(_, index)| index.parse().ok())
 }
 
-/// Returns the results for `places`, in their order; waits for the device. Those of one chunk come in one copy.
-pub(crate) fn fetch(py: Python<'_>, places: &[Place]) -> Vec<Result<FromKernel, String>> {
-    let mut known: HashMap<*const Chunk, usize> = HashMap::new();
-    let mut chunks: Vec<(Arc<Chunk>, usize)> = Vec::new();
-    let mut of_places = Vec::with_capacity(places.len());
-    for place in places {
-        let number = *known.entry(Arc::as_ptr(&place.chunk)).or_insert_with(|| {
-            chunks.push((place.chunk.clone(), 0));
-            chunks.len() - 1
-        });
-        if let Some((_, end)) = chunks.get_mut(number) {
-            *end = (*end).max(place.begin + place.bytes);
+/// Memory of chunks, copied to the host.
+#[derive(Debug, Default)]
+pub(crate) struct Copies {
+    chunks: Vec<Result<Vec<u8>, Failed>>,
+    spots: Vec<Spot>,
+}
+
+/// Where the results of a tensor are in the copies.
+#[derive(Debug)]
+struct Spot {
+    chunk: usize,
+    begin: usize,
+    bytes: usize,
+    work: Work,
+    elements: u64,
+}
+
+impl Copies {
+    /// Fetches the results for `places`; waits for the device. Those of one chunk come in one copy.
+    pub(crate) fn fetch(py: Python<'_>, places: Vec<Place>) -> Self {
+        let mut known: HashMap<*const Chunk, usize> = HashMap::new();
+        let mut chunks: Vec<(Arc<Chunk>, usize)> = Vec::new();
+        let mut spots = Vec::with_capacity(places.len());
+        for Place { chunk, begin, bytes, work, elements } in places {
+            let number = *known.entry(Arc::as_ptr(&chunk)).or_insert_with(|| {
+                chunks.push((chunk, 0));
+                chunks.len() - 1
+            });
+            if let Some((_, end)) = chunks.get_mut(number) {
+                *end = (*end).max(begin + bytes);
+            }
+            spots.push(Spot { chunk: number, begin, bytes, work, elements });
         }
-        of_places.push(number);
+        let copied = |(chunk, end): &(Arc<Chunk>, usize)| {
+            chunk.device.synchronize()?;
+            #[expect(unsafe_code, reason = "memory of a device")]
+            // SAFETY: they are of the chunk's memory, and what writes to them has run.
+            unsafe {
+                chunk.device.fetch(chunk.address(), *end)
+            }
+        };
+        Self { chunks: py.detach(|| chunks.iter().map(copied).collect()), spots }
     }
-    let copied = |(chunk, end): &(Arc<Chunk>, usize)| {
-        chunk.device.synchronize()?;
-        #[expect(unsafe_code, reason = "memory of a device")]
-        // SAFETY: they are of the chunk's memory, and what writes to them has run.
-        unsafe {
-            chunk.device.fetch(chunk.address(), *end)
-        }
-    };
-    let copies: Vec<Result<Vec<u8>, Failed>> = py.detach(|| chunks.iter().map(copied).collect());
-    let found = |(place, number): (&Place, usize)| {
-        let lost = || String::from(LOST);
-        let copy = copies.get(number).ok_or_else(lost)?.as_ref().map_err(Failed::clone)?;
-        let bytes = copy.get(place.begin..place.begin + place.bytes).ok_or_else(lost)?;
-        Ok(match place.work {
-            Work::Copy(_) => FromKernel::Elements(bytes.to_vec()),
-            Work::Measure(_) => FromKernel::Numbers(Box::new(observation(place.elements, bytes))),
+
+    /// Reads the results, in the order of the places.
+    pub(crate) fn results(&self) -> impl Iterator<Item = Result<FromKernel, String>> {
+        self.spots.iter().map(|spot| {
+            let lost = || String::from(LOST);
+            let copy = self.chunks.get(spot.chunk).ok_or_else(lost)?.as_ref().map_err(Failed::clone)?;
+            let bytes = copy.get(spot.begin..spot.begin + spot.bytes).ok_or_else(lost)?;
+            Ok(match spot.work {
+                Work::Copy(_) => FromKernel::Elements(bytes.to_vec()),
+                Work::Measure(_) => FromKernel::Numbers(Box::new(observation(spot.elements, bytes))),
+            })
         })
-    };
-    places.iter().zip(of_places).map(found).collect()
+    }
 }
 
 /// Reads the kernel's output for a tensor: numbers, and behind them the lanes, if there are any.

@@ -16,4 +16,4 @@ mod kernel;
 mod stream;
 
 pub(crate) use batch::Spec;
-pub(crate) use kernel::{FromKernel, Kernel, Place, fetch, index_of};
+pub(crate) use kernel::{Copies, FromKernel, Kernel, Place, index_of};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use probe::capture::OpRecord;
-use probe::dump::{Phase, SlotSide};
+use probe::dump::{OpName, Phase, SlotSide};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
@@ -18,7 +18,6 @@ use crate::flatten::Style;
 use crate::interrupt;
 use crate::measure::short;
 use crate::names::Origin;
-use crate::tape::Tape;
 
 impl Recorder {
     /// Runs the body of an entry, unless the recorder is already at work in this thread; no fault escapes.
@@ -33,9 +32,49 @@ impl Recorder {
             }
             Err(_) => "a panic in the recorder".to_owned(),
         };
-        self.faults.fetch_add(1, Ordering::Relaxed);
-        lock(py, &self.first_fault).get_or_insert(fault);
+        self.count_fault(py, || fault);
         None
+    }
+
+    /// Counts a fault of the recorder.
+    pub(super) fn count_fault(&self, py: Python<'_>, reason: impl FnOnce() -> String) {
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        lock(py, &self.first_fault).get_or_insert_with(reason);
+    }
+
+    /// Returns true if the values of this side are recorded.
+    pub(super) fn records(&self, side: SlotSide) -> bool {
+        if side.is_result() { self.options.outputs } else { self.options.inputs }
+    }
+
+    /// Opens a record without arguments. None if it is not wanted.
+    pub(super) fn opened(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        scope: Option<&str>,
+        stack: Option<u32>,
+        recomputed: bool,
+    ) -> PyResult<Option<Call>> {
+        let phase = OpName::parse(name).phase();
+        if !self.wants(py, name, scope, phase) {
+            return Ok(None);
+        }
+        let stack = match stack {
+            Some(stack) => Some(stack),
+            None if phase == Phase::None => self.found(py)?.and_then(|found| self.stack(py, Some(found.id))),
+            None => None,
+        };
+        Ok(Some(self.call(py, name.to_owned(), scope, stack, recomputed)))
+    }
+
+    /// Files a record whose slots have come in any order.
+    pub(super) fn finished(&self, py: Python<'_>, call: &mut Call) {
+        if !call.record.slots.is_empty() {
+            // Gradients arrive in the order of the graph; a slot's place is its position in the call.
+            call.sort();
+            self.file(py, call);
+        }
     }
 
     /// Opens the record of a dispatcher op about to run, with these arguments; without them, they are added later. None if it is not to be
@@ -181,14 +220,6 @@ impl Recorder {
                 returned: self.returned.load(Ordering::Relaxed),
             });
         }
-    }
-
-    pub(super) fn end_step(&self, py: Python<'_>, end: impl FnOnce(&Tape)) {
-        let Some(_busy) = Busy::enter(&self.spent) else { return };
-        self.settle(py);
-        end(&self.tape);
-        self.meter.restart(py);
-        *lock(py, &self.last_region) = None;
     }
 
     /// An empty record.

@@ -377,19 +377,26 @@ def test_a_step_of_an_optimizer_that_raises(tmp_path: Path) -> None:
     assert {op.scope for op in dump.ops if "addmm" in op.name} == {"Module.Linear.Linear.forward.0"}
 
 
-def test_no_fault_of_ours_reaches_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("function, told", [("next_sequence", "gradients of "), ("current_pass", "gradient: ")])
+def test_no_fault_of_ours_reaches_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, told: str) -> None:
+    from probe.private import autograd
     from probe.recorder import gradients, naming
 
     def broken(*args: Any) -> Any:
         raise ZeroDivisionError("ours")
 
-    monkeypatch.setattr(gradients, "_tensors", broken)
-    monkeypatch.setattr(gradients.Gradients, "watch_parameters", broken)
+    # Asked before a call, and when its first gradient arrives.
+    monkeypatch.setattr(autograd, function, broken)
     monkeypatch.setattr(naming, "describe_op", broken)
     for level in LEVELS:
-        with probe.capture(tmp_path / level, level=level):
+        with probe.capture(tmp_path / level, level=level, phases=["forward", "backward"]):
             nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
-    assert Dump(tmp_path / "mix").manifest["notes"], "faults are said"
+    said = Dump(tmp_path / "mix").manifest["notes"]
+    assert len(said) == 1 and told in said[0] and "ours" in said[0], "faults are said"
+    monkeypatch.setattr(gradients.Gradients, "watch_parameters", broken)
+    with probe.capture(tmp_path / "parameters", level="mix"):
+        nn.Linear(2, 2)(torch.ones(1, 2)).sum().backward()
+    assert Dump(tmp_path / "parameters").manifest["notes"]
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="frames differ")

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import probe
 from dumps import Dump, steps
+from probe.recorder import core
 from runs import ConvNet, assert_same, in_child, on_ranks, train
 
 PACKAGE = Path(probe.__file__).resolve().parent.parent
@@ -109,12 +110,17 @@ def test_ranks_share_the_folder_of_their_run_and_of_no_other(tmp_path: Path) -> 
     assert _files(tmp_path / "dump") == before
 
 
-def test_a_full_disk(tmp_path: Path) -> None:
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_device: bool) -> None:
+    # Records of a device are written by a thread, after the step has ended.
+    monkeypatch.setattr(core, "_AS_ON_DEVICE", on_device)
+
     def work() -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         plain = train("conv")
-        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-        assert_same(plain, train("conv", lambda model: probe.Capture(tmp_path / "dump", model, level="op", task="tensor")))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000) if on_device else (100_000, 100_000))
+        task = "sketch" if on_device else "tensor"
+        assert_same(plain, train("conv", lambda model: probe.Capture(tmp_path / "dump", model, level="op", task=task)))
 
     log = tmp_path / "log"
     assert in_child(work, log) == 0, log.read_text()
