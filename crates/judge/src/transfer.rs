@@ -154,6 +154,11 @@ pub(super) fn explained(flow: &Flow<'_>, place: Place, scale: f64, given: &Input
     explained
 }
 
+/// Returns true for a logarithm of each element.
+fn is_logarithm(base: &str) -> bool {
+    matches!(base, "log" | "log2" | "log10" | "log1p")
+}
+
 /// Returns the relative error that a gradient of this many elements gets from choices that let elements
 /// through on one side only, if the values chosen by are off by `near`; 0 if hardly any flip is expected.
 pub(super) fn flipped_gates(elements: f64, near: f64) -> f64 {

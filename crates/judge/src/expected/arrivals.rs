@@ -3,7 +3,7 @@
 use super::super::difference::Fact;
 use super::super::ops::Kind;
 use super::super::precision::Precision;
-use super::super::transfer::{self, InputError};
+use super::super::transfer::{self, InputError, ONE_FLIP};
 use super::super::value::{ExpectedError, Family, Remnant, ValueKind};
 use super::{Place, Walk, single};
 use probe_dump::{Phase, SlotSide, shared};
@@ -95,6 +95,14 @@ impl Walk<'_, '_> {
         match self.flow.side(place) {
             SlotSide::Parameter => 0.0,
             _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
+            // A loss between modules may choose, as that of a quantile does.
+            _ if self.flow.modules_alone
+                && self.flow.nodes[place.0].is_backward()
+                && transfer::flips(fact.len, self.worst) > ONE_FLIP
+                && self.is_one_element(place) =>
+            {
+                self.worst.max(fact.relative())
+            }
             // It may have passed a function that chooses.
             _ if self.flow.nodes[place.0].is_backward() && (self.gates || self.is_gated(place)) => {
                 self.worst.max(transfer::flipped_gates(fact.len, self.worst))

@@ -40,6 +40,13 @@ impl Walk<'_, '_> {
             && transfer::flips(fact.len, near) > ONE_FLIP
     }
 
+    /// Returns true if nearly all of the error of a value is that of one element.
+    pub(super) fn is_one_element(&self, place: Place) -> bool {
+        let fact = self.flow.fact(place);
+        fact.distance > 0.0
+            && self.largest_error(place).is_some_and(|alone| alone >= ONE_ELEMENT * fact.distance)
+    }
+
     /// Returns true if the error of an arriving gradient may be that of the few elements that unrecorded
     /// functions let through on one side only.
     pub(super) fn may_be_few_choices(&self, place: Place) -> bool {

@@ -38,7 +38,13 @@ def of_schemas() -> dict[str, list[str]]:
     public = {*dir(torch), *dir(torch.Tensor), *dir(F)}
     for schema in torch._C._jit_get_all_schemas():
         name = schema.name.removeprefix("aten::")
-        if not schema.name.startswith("aten::") or name not in public or name.startswith("_"):
+        # Of internal operators, which autograd calls, the dimensions are wanted.
+        has_dimension = any(DIMENSION.search(argument.name) for argument in schema.arguments)
+        is_public = name in public and not name.startswith("_")
+        if not schema.name.startswith("aten::") or not (is_public or has_dimension):
+            continue
+        # Under its public name an operator has the public function's parameters.
+        if not is_public and (name := name.strip("_")) in public:
             continue
         if not any("Tensor" in str(result.type) for result in schema.returns):
             continue

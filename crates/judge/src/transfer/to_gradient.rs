@@ -4,8 +4,8 @@ use super::super::ops::Kind;
 use super::super::scale::size_of_other;
 use super::super::slope;
 use super::{
-    BOTH_SIDES, InputError, Inputs, Passage, Place, SLOPE, flipped_gates, largest, magnification, positive,
-    root, spread_out,
+    BOTH_SIDES, InputError, Inputs, Passage, Place, SLOPE, flipped_gates, is_logarithm, largest,
+    magnification, positive, root, spread_out,
 };
 
 impl Passage<'_, '_> {
@@ -46,6 +46,13 @@ impl Passage<'_, '_> {
                 let moved = flipped_gates(fact.len, off);
                 let image = read.first().map_or(0.0, |(_, error)| error.relative);
                 largest(incoming.iter().map(|(_, error)| error.relative)) + image + (2.0 * off).max(moved)
+            }
+            Kind::Logarithm if is_logarithm(node.base) => {
+                let (incoming, read) = node.incoming(&self.given, &self.saved);
+                let argument = read.iter().filter(|(place, _)| !flow.side(*place).is_result());
+                let divisor =
+                    |&(place, error): &(Place, InputError)| error.relative * magnification(flow, place);
+                largest(incoming.iter().map(|(_, error)| error.relative)) + largest(argument.map(divisor))
             }
             Kind::Root | Kind::Divide => {
                 let (incoming, read) = node.incoming(&self.given, &self.saved);

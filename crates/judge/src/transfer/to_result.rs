@@ -3,8 +3,8 @@
 use super::super::ops::Kind;
 use super::super::slope;
 use super::{
-    BOTH_SIDES, FEW, ONE_FLIP, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors, largest,
-    magnification, multiplied, root, rows_summed,
+    BOTH_SIDES, FEW, ONE_FLIP, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors,
+    is_logarithm, largest, magnification, multiplied, root, rows_summed,
 };
 
 impl Passage<'_, '_> {
@@ -46,7 +46,9 @@ impl Passage<'_, '_> {
                 Some(exponent) if exponent >= 1.0 => PEAKED * exponent * joint,
                 _ => joint.max(ROOT * relative.sqrt()),
             },
-            Kind::Logarithm => joint.max(self.mean_error() * fact.len.sqrt() / scale),
+            Kind::Logarithm => {
+                joint.max(self.mean_error() * fact.len.sqrt() / scale).max(self.to_logarithm())
+            }
             Kind::Product => root(self.given.iter().map(|(place, error)| {
                 // A bias is added.
                 if flow.shape(*place).len() == 1 {
@@ -90,6 +92,15 @@ impl Passage<'_, '_> {
             let is_divisor = divides && index + 1 == self.given.len();
             error.relative * if is_divisor { magnification(self.flow, place) } else { 1.0 }
         }))
+    }
+
+    /// The least elements have the largest relative error, which a logarithm makes absolute: that of a few of them.
+    fn to_logarithm(&self) -> f64 {
+        if !is_logarithm(self.node.base) {
+            return 0.0;
+        }
+        let each = self.given.iter().map(|&(place, error)| error.relative * magnification(self.flow, place));
+        largest(each) * FEW.sqrt() / self.scale
     }
 
     /// Errors of the products under the softmax are absolute: larger products, larger errors.
