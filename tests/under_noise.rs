@@ -108,7 +108,7 @@ fn flipped_choices_are_counted_and_what_reads_them_is_judged_beyond_them() {
 fn sizes_that_follow_from_flipped_choices_are_no_difference() {
     let expand = |side: Side| {
         let tokens = serde_json::json!({"type": "int", "value": side.pick(18, 19)});
-        op("Tensor.expand.0.forward").input(square(13)).input(tokens).output(square(13))
+        op("Tensor.repeat.0.forward").input(square(13)).input(tokens).output(square(13))
     };
     let answer = compare(Task::Tensor, &|side| {
         let mut ops = routed(side, 3, false, 0.07);
@@ -119,7 +119,7 @@ fn sizes_that_follow_from_flipped_choices_are_no_difference() {
     let alone = compare(Task::Tensor, &|side| vec![expand(side)]);
     assert_eq!(
         named(&alone).map(|(op, _, cause)| (op, cause)),
-        Some(("Tensor.expand.0.forward", Cause::Argument))
+        Some(("Tensor.repeat.0.forward", Cause::Argument))
     );
 }
 

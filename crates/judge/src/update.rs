@@ -76,12 +76,11 @@ const LARGEST_GRADIENT_ERROR: f64 = 0.1;
 /// gradient's error and of its root.
 const SIZE: (f64, f64, f64) = (0.02, 0.5, 0.5);
 
-/// The same for optimizers that divide: where a third of a joint bias (that of the keys) has gradients that
-/// are zero in exact arithmetic, noise above the small number added to the divisor makes full steps, and noise
-/// below it none. The whole change is then larger by `sqrt(3 / 2)` in the first step; in later ones by up to `sqrt(2)`,
-/// as unequal gradients of two steps leave half of the squared size of a full one. This is the rest of that beyond the
+/// The same for optimizers that divide: where two thirds of a joint bias (those of keys, and of queries that nothing tells
+/// apart) have gradients that are zero in exact arithmetic, noise above the small number added to the divisor makes full
+/// steps, and noise below it none. The whole change is then larger by up to `sqrt(3)`. This is the rest of that beyond the
 /// two bits that a size may be off by.
-const JOINT: [f64; 2] = [0.224_744_871_391_589 / 4.0, 0.414_213_562_373_095 / 4.0];
+const JOINT: f64 = 0.732_050_807_568_877_2 / 4.0;
 
 /// Factor between the movements of a weight on both sides that noise in what it follows does not make.
 const OTHER_RATE: f64 = 2.0;
@@ -223,11 +222,7 @@ fn size_explained(flow: &Flow<'_>, place: Place, gradient: f64, divides: bool) -
     }
     let (share, of_error, of_root) = SIZE;
     let size = share + of_error * gradient + of_root * gradient.sqrt();
-    if divides && flow.shape(place).len() <= 1 && gradient > 0.0 {
-        size.hypot(JOINT[usize::from(flow.pair.step > 0)])
-    } else {
-        size
-    }
+    if divides && flow.shape(place).len() <= 1 && gradient > 0.0 { size.hypot(JOINT) } else { size }
 }
 
 /// Returns a weighed change of a value: its error, the part that is explained, and the least that counts.

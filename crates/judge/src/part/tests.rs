@@ -443,3 +443,43 @@ fn what_differs_because_of_a_fault_alone_is_told_from_what_differs_anyhow() {
     let of = |op: usize, slot: usize| (judged.slots[op][slot].verdict, judged.slots[op][slot].follows);
     assert_eq!((of(0, 0), of(1, 1)), ((Verdict::BitEqual, false), (Verdict::Differs, true)));
 }
+
+/// Returns true if an op is named that reads a value off by `error` and makes one function of it on each side.
+fn is_named(op: &str, x: &Drawn, error: f64, functions: [fn(f64) -> f64; 2]) -> bool {
+    let off = x.off(41, error);
+    let [b, c] = [x.map(functions[0]), off.map(functions[1])];
+    let mut part = Part::default();
+    part.op("Torch.relu.0.forward").tensor("input.0", x, &off).tensor("output.0", x, &off);
+    part.op(op).tensor("input.0", x, &off).tensor("output.0", &b, &c);
+    part.judged("").findings.iter().any(|found| found.op == op)
+}
+
+#[test]
+fn a_logarithm_shows_the_relative_error_of_its_least_elements() {
+    let mut x = Drawn::normal(40, &[40, 30]).map(|value| value.abs() + 0.1);
+    x.values[7] = 1e-6;
+    assert!(!is_named("Torch.log.0.forward", &x, 1e-9, [f64::ln; 2]));
+    assert!(is_named("Torch.log.0.forward", &x, 1e-9, [f64::ln, |value| 1.01 * value.ln()]));
+}
+
+#[test]
+fn one_of_many_signs_may_flip() {
+    let mut x = Drawn::normal(40, &[8, 4]).map(|value| value + 0.1 * value.signum());
+    x.values[3] = 1e-5;
+    // The one near zero is taken for a negative number.
+    let flips = [f64::signum, |value: f64| if value.abs() < 1e-2 { -1.0 } else { value.signum() }];
+    assert!(!is_named("Torch.sign.0.forward", &x, 1e-4, flips));
+    assert!(is_named("Torch.sign.0.forward", &x, 1e-9, flips), "no flip is to be expected");
+}
+
+#[test]
+fn dimensions_that_mean_the_same_are_no_argument_whatever_the_result() {
+    let (x, other) = (Drawn::normal(2, &[4, 5, 6]), Drawn::normal(3, &[4, 6, 5]));
+    let judged = |dimension: i64| {
+        let mut part = Part::default();
+        part.op("Aten.transpose.0.forward").tensor("input.0", &x, &x);
+        part.integer("input.1", [Some(1), Some(-2)]).integer("input.2", [Some(2), Some(dimension)]);
+        part.tensor("output.0", &other, &other.off(5, 0.2)).judged("").findings[0].cause
+    };
+    assert_eq!((judged(-1), judged(0)), (Cause::Numerics, Cause::Argument));
+}

@@ -24,14 +24,27 @@ pub(super) fn without_same_calls(
 
 fn is_same(flow: &Flow<'_>, agreement: &Agreement<'_, '_>, op: usize) -> bool {
     let node = &flow.nodes[op];
-    if node.is_module() || node.traits.optimizes || !agreement.makes_the_same(op) {
+    if node.is_module() || node.traits.optimizes {
         return false;
     }
-    let differing = || node.given().filter(|&slot| is_argument(flow.fact((op, slot)), flow, (op, slot)));
-    let all_dimensions = || differing().all(|slot| is_same_dimension(flow, (op, slot)));
+    let differing: Vec<usize> =
+        node.given().filter(|&slot| is_argument(flow.fact((op, slot)), flow, (op, slot))).collect();
+    let keeps = differing.iter().any(|&slot| name(flow, (op, slot)) == Some("keepdim"));
+    let same_dimensions = differing.iter().all(|&slot| is_same_dimension(flow, (op, slot)));
+    // Whatever the results, nothing else was asked for.
+    if same_dimensions && !keeps && !differing.is_empty() {
+        return true;
+    }
     // A copy of the same elements in another order has the same statistics: what reads it tells.
-    all_dimensions()
-        || (node.traits.rearranges && (resolves(flow, op, node) || agreement.region(&[op]).is_some()))
+    let rearranges =
+        || node.traits.rearranges && (resolves(flow, op, node) || agreement.region(&[op]).is_some());
+    agreement.makes_the_same(op) && (same_dimensions || rearranges())
+}
+
+/// Returns the name of an argument, if it is known.
+fn name<'f>(flow: &'f Flow<'_>, (op, slot): (usize, usize)) -> Option<&'f str> {
+    let (b, c) = flow.pair.slot_at(op, slot);
+    parameter(flow.nodes[op].base, b.or(c).map_or("", |slot| &*slot.path))
 }
 
 /// Returns true if the record of an op's results tells the order of their elements.
@@ -55,7 +68,7 @@ fn is_same_dimension(flow: &Flow<'_>, (op, slot): (usize, usize)) -> bool {
     let (b, c) = flow.pair.slot_at(op, slot);
     let path = b.or(c).map_or("", |slot| &*slot.path);
     let function = flow.nodes[op].base;
-    let name = parameter(function, path);
+    let name = name(flow, (op, slot));
     if name == Some("keepdim") {
         return true;
     }
