@@ -4,13 +4,12 @@
 //! that of the change. A weight differs from its partner by what all earlier steps left; its last change tells
 //! if this step's optimizer is at fault.
 
+mod follower;
 mod moments;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::Cause;
-use super::candidate::Candidate;
 use super::difference::{Fact, Identities, Identity};
 use super::expected::GradientErrors;
 use super::flow::{Flow, Place};
@@ -18,6 +17,7 @@ use super::median::median;
 use super::ops::Kind;
 use super::precision::Precision;
 use super::value::{ExpectedError, Family, ValueKind};
+pub(super) use follower::follower;
 use moments::Moments;
 use probe_dump::{Content, Phase, Rank, SMALL_TENSOR, Scalar, Sketch, SketchVersion, Slot, SlotSide, Value};
 use probe_measure::{SKETCH_NOISE, observe, sketch_distance};
@@ -81,12 +81,6 @@ const SIZE: (f64, f64, f64) = (0.02, 0.5, 0.5);
 /// steps, and noise below it none. The whole change is then larger by up to `sqrt(3)`. This is the rest of that beyond the
 /// two bits that a size may be off by.
 const JOINT: f64 = 0.732_050_807_568_877_2 / 4.0;
-
-/// Factor between the movements of a weight on both sides that noise in what it follows does not make.
-const OTHER_RATE: f64 = 2.0;
-
-/// Multiple of the resolution of sketches from which a movement is told.
-const RESOLVED: f64 = 8.0;
 
 /// Weights of a step, by module path and parameter name.
 pub(super) type Weights = HashMap<(Box<str>, Box<str>), State>;
@@ -456,35 +450,6 @@ pub(super) fn across(
     }
     common_factor(&ratios, &mut found);
     values.extend(found);
-}
-
-/// Returns the first weight that no gradient reaches and that moved by another factor than its partner since the previous
-/// step, if most such weights did: the average of a teacher that follows its student at another rate, or stands still.
-pub(super) fn follower(flow: &Flow<'_>, before: &Weights, gradients: &GradientErrors) -> Option<Candidate> {
-    let followers = parameters(flow).filter(|(key, place)| {
-        flow.shape(*place).len() > 1 && !gradients.is_empty() && !gradients.contains_key(key)
-    });
-    let moved = followers.filter_map(|(key, place)| {
-        let factor = match (before.get(&key)?, State::of(flow, place)?) {
-            (State::Sketched(then), State::Sketched(now)) => {
-                let [b, c] = [0, 1].map(|side: usize| sketch_distance(&then[side], &now[side]));
-                let fact = flow.fact(place);
-                let resolution = Precision::of(fact.dtype?)?.least.max(SKETCH_NOISE) * fact.norm;
-                (b.max(c) > RESOLVED * resolution).then(|| c / b)
-            }
-            (State::Told(then), State::Told(now)) => moments::factor(then, &now),
-            _ => None,
-        }?;
-        Some((place, factor))
-    });
-    let moved: Vec<(Place, f64)> = moved.collect();
-    let is_other = |factor: f64| !(1.0 / OTHER_RATE..=OTHER_RATE).contains(&factor);
-    let (place, factor) = *moved.iter().find(|(_, factor)| is_other(*factor))?;
-    let most = 2 * moved.iter().filter(|(_, factor)| is_other(*factor)).count() > moved.len();
-    let said = format!(
-        "moved {factor:.2} times as far as the baseline's since the previous step, and no gradient reaches it"
-    );
-    most.then(|| Candidate { said, arrived: true, ..Candidate::at(place.0, Some(place.1), Cause::Input) })
 }
 
 /// Returns the weights of a part.

@@ -4,6 +4,8 @@ use super::*;
 use crate::drawn::{Drawn, Part};
 use crate::{Role, Verdict};
 
+mod noise;
+
 /// Rounding of another device.
 const NOISE: f64 = 3e-17;
 
@@ -346,31 +348,6 @@ fn a_shift_is_no_dimension_counted_from_the_other_end() {
 }
 
 #[test]
-fn gates_that_flip_hide_most_of_their_error_from_statistics() {
-    let (x, gradient) = (Drawn::normal(31, &[40, 30]), Drawn::normal(32, &[40, 30]));
-    // A gradient that is no extreme stands where noise opens the gate, and is magnified behind it.
-    let at = gradient.values.iter().position(|value| (2.4..2.6).contains(value)).unwrap();
-    let large = gradient.values[at];
-    let (mut shut, mut open) = (x.clone(), x.off(33, 1e-3));
-    (shut.values[at], open.values[at]) = (-1e-6, 1e-6);
-    let relu = |x: &Drawn| x.map(|value| value.max(0.0));
-    let gated = |x: &Drawn| x.with(&gradient, |x, g| if x > 0.0 { g } else { 0.0 });
-    let behind =
-        |g: &Drawn, by: f64| g.map(|g| if (g - large).abs() < 1e-9 { 8.0 * g } else { 2.0 * by * g });
-    let judged = |by: f64| {
-        let [b, c] = [&shut, &open].map(gated);
-        let mut part = Part::of_statistics();
-        part.op("Functional.relu.0.forward").tensor("input.0", &shut, &open);
-        part.tensor("output.0", &relu(&shut), &relu(&open));
-        part.op("Functional.relu.0.backward").tensor("input.0", &gradient, &gradient);
-        part.tensor("output.0", &b, &c).op("Tensor.mul.0.backward").tensor("input.0", &b, &c);
-        let judged = part.tensor("output.0", &behind(&b, 1.0), &behind(&c, by)).judged("");
-        named(&judged).iter().any(|(op, _)| *op == "Tensor.mul.0.backward")
-    };
-    assert_eq!((judged(1.0), judged(3.0)), (false, true));
-}
-
-#[test]
 fn the_call_that_cuts_gradients_off_is_named_for_a_backward_pass_without_them() {
     let (tanh, g) = (x().map(f64::tanh), Drawn::normal(2, &[40, 30]));
     let made = g.map(|value| 0.5 * value);
@@ -444,34 +421,6 @@ fn what_differs_because_of_a_fault_alone_is_told_from_what_differs_anyhow() {
     assert_eq!((of(0, 0), of(1, 1)), ((Verdict::BitEqual, false), (Verdict::Differs, true)));
 }
 
-/// Returns true if an op is named that reads a value off by `error` and makes one function of it on each side.
-fn is_named(op: &str, x: &Drawn, error: f64, functions: [fn(f64) -> f64; 2]) -> bool {
-    let off = x.off(41, error);
-    let [b, c] = [x.map(functions[0]), off.map(functions[1])];
-    let mut part = Part::default();
-    part.op("Torch.relu.0.forward").tensor("input.0", x, &off).tensor("output.0", x, &off);
-    part.op(op).tensor("input.0", x, &off).tensor("output.0", &b, &c);
-    part.judged("").findings.iter().any(|found| found.op == op)
-}
-
-#[test]
-fn a_logarithm_shows_the_relative_error_of_its_least_elements() {
-    let mut x = Drawn::normal(40, &[40, 30]).map(|value| value.abs() + 0.1);
-    x.values[7] = 1e-6;
-    assert!(!is_named("Torch.log.0.forward", &x, 1e-9, [f64::ln; 2]));
-    assert!(is_named("Torch.log.0.forward", &x, 1e-9, [f64::ln, |value| 1.01 * value.ln()]));
-}
-
-#[test]
-fn one_of_many_signs_may_flip() {
-    let mut x = Drawn::normal(40, &[8, 4]).map(|value| value + 0.1 * value.signum());
-    x.values[3] = 1e-5;
-    // The one near zero is taken for a negative number.
-    let flips = [f64::signum, |value: f64| if value.abs() < 1e-2 { -1.0 } else { value.signum() }];
-    assert!(!is_named("Torch.sign.0.forward", &x, 1e-4, flips));
-    assert!(is_named("Torch.sign.0.forward", &x, 1e-9, flips), "no flip is to be expected");
-}
-
 #[test]
 fn dimensions_that_mean_the_same_are_no_argument_whatever_the_result() {
     let (x, other) = (Drawn::normal(2, &[4, 5, 6]), Drawn::normal(3, &[4, 6, 5]));
@@ -482,4 +431,25 @@ fn dimensions_that_mean_the_same_are_no_argument_whatever_the_result() {
         part.tensor("output.0", &other, &other.off(5, 0.2)).judged("").findings[0].cause
     };
     assert_eq!((judged(-1), judged(0)), (Cause::Numerics, Cause::Argument));
+}
+
+#[test]
+fn two_differences_do_not_excuse_one_another() {
+    let (weight, value) = (Drawn::normal(5, &[20, 30]), x().map(f64::tanh));
+    let (factor, rounded) =
+        (weight.map(f64::tanh), |value: &Drawn| value.map(|value| (64.0 * value).round() / 64.0));
+    let floored = |value: &Drawn| value.map(|value| (64.0 * value).floor() / 64.0);
+    let mut part = Part::default();
+    for (call, (given, made)) in [(&x(), &value), (&weight, &factor)].into_iter().enumerate() {
+        part.op(&format!("Torch.tanh.{call}.forward")).tensor("input.0", given, given);
+        part.tensor("output.0", made, made);
+        part.op_of(0, &format!("Torch.round.{call}.forward"), made, &rounded(made));
+        part.op_of(1, &format!("Torch.floor.{call}.forward"), made, &floored(made));
+    }
+    let [b, c] = [rounded(&value).linear(&rounded(&factor)), floored(&value).linear(&floored(&factor))];
+    part.op("Functional.linear.0.forward").tensor("input.0", &rounded(&value), &floored(&value));
+    part.tensor("input.1", &rounded(&factor), &floored(&factor)).tensor("output.0", &b, &c);
+    part.op("Torch.neg.0.forward").tensor("input.0", &b, &c);
+    part.tensor("output.0", &b.map(|value| -value), &c.map(|value| -value));
+    assert_eq!(named(&part.judged("")), [("Torch.floor.0.forward", Cause::Structure)]);
 }

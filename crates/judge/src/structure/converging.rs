@@ -67,6 +67,11 @@ impl<'f, 'a> Agreement<'f, 'a> {
     /// Returns the ops between `first`, which differ, and those behind them whose results agree. `None` if the
     /// difference reaches an end of the part: a loss, a parameter gradient, a parameter.
     pub(super) fn region(&self, first: &[usize]) -> Option<HashSet<usize>> {
+        self.region_among(first, &HashSet::new())
+    }
+
+    /// The same beside ops that other differences have reached: theirs is no noise.
+    fn region_among(&self, first: &[usize], reached: &HashSet<usize>) -> Option<HashSet<usize>> {
         let mut region: HashSet<usize> = first.iter().copied().collect();
         // In the order of execution: what an op reads from outside of the region is then known.
         let mut queue: BTreeSet<usize> = first.iter().copied().collect();
@@ -76,9 +81,9 @@ impl<'f, 'a> Agreement<'f, 'a> {
             return None;
         }
         let start = first.iter().copied().min().unwrap_or(0);
-        let mut led = first.iter().map(|&op| self.error_from_before(op, start)).fold(0.0, f64::max);
+        let mut led = first.iter().map(|&op| self.error_from_before(op, start, reached)).fold(0.0, f64::max);
         while let Some(position) = queue.pop_first() {
-            led = led.max(self.error_from_before(position, start));
+            led = led.max(self.error_from_before(position, start, reached));
             let readers = self.readers(position);
             let accumulated = self.accumulated(position);
             let is_read = !readers.is_empty() || !accumulated.is_empty();
@@ -86,12 +91,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
             if reaches_far || self.is_end(position, is_read, first.contains(&position)) {
                 return None;
             }
-            // Names of unpaired ops count calls of their side alone.
-            let backward = self.flow.backward_of(position).filter(|_| self.flow.nodes[position].is_paired);
-            let sums = accumulated.into_iter().filter(|sum| !self.arrives(*sum, led));
-            let others = readers.into_iter().chain(backward);
-            let others = others.filter(|&reader| !self.agrees(reader, &region, led));
-            for reader in others.chain(sums).collect::<Vec<usize>>() {
+            for reader in self.differing_readers(position, (readers, accumulated), &region, reached, led) {
                 if !region.contains(&reader) {
                     if self.is_in_another_type(reader) {
                         return None;
@@ -104,12 +104,47 @@ impl<'f, 'a> Agreement<'f, 'a> {
         Some(region)
     }
 
+    /// Returns all ops that the differences of these reach, those of the same part together.
+    fn reached(&self, first: &[usize]) -> HashSet<usize> {
+        let mut reached: HashSet<usize> = first.iter().copied().collect();
+        let mut queue: BTreeSet<usize> = first.iter().copied().collect();
+        let start = first.iter().copied().min().unwrap_or(0);
+        let none = HashSet::new();
+        while let Some(position) = queue.pop_first() {
+            let led = self.error_from_before(position, start, &none);
+            let read = (self.readers(position), self.accumulated(position));
+            for reader in self.differing_readers(position, read, &reached, &none, led) {
+                if reached.insert(reader) {
+                    queue.insert(reader);
+                }
+            }
+        }
+        reached
+    }
+
+    /// Returns the readers of an op whose results do not agree.
+    fn differing_readers(
+        &self,
+        position: usize,
+        (readers, accumulated): (Vec<usize>, Vec<usize>),
+        region: &HashSet<usize>,
+        reached: &HashSet<usize>,
+        led: f64,
+    ) -> Vec<usize> {
+        // Names of unpaired ops count calls of their side alone.
+        let backward = self.flow.backward_of(position).filter(|_| self.flow.nodes[position].is_paired);
+        let sums = accumulated.into_iter().filter(|sum| !self.arrives(*sum, led));
+        let others = readers.into_iter().chain(backward);
+        others.filter(|&reader| !self.agrees(reader, region, reached, led)).chain(sums).collect()
+    }
+
     /// Returns the regions of groups of ops that only one side has. A single function that one side alone computes
     /// in a region, and in those that it overlaps, is no other way of writing it, however small the effect.
     pub(super) fn regions(&self, groups: &[Substitution]) -> Vec<Option<HashSet<usize>>> {
         let ops = |group: &Substitution| [&*group.baseline, &*group.candidate].concat();
+        let reached = self.reached(&groups.iter().flat_map(ops).collect::<Vec<usize>>());
         let mut regions: Vec<Option<HashSet<usize>>> =
-            groups.iter().map(|group| self.region(&ops(group))).collect();
+            groups.iter().map(|group| self.region_among(&ops(group), &reached)).collect();
         let mut joined: Vec<usize> = (0..groups.len()).collect();
         let mut owner: HashMap<usize, usize> = HashMap::new();
         for (group, op) in regions
@@ -178,7 +213,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
 
     /// Returns the largest error of what an op reads and was there before the op at `start`, so that nothing behind that
     /// one made it: noise of the run, weights that have drifted.
-    fn error_from_before(&self, position: usize, start: usize) -> f64 {
+    fn error_from_before(&self, position: usize, start: usize, reached: &HashSet<usize>) -> f64 {
         let read = self.sides(position, false).into_iter();
         let made = read.flat_map(|(side, op, slot)| self.makers(side, op, slot));
         let node = &self.flow.nodes[position];
@@ -190,6 +225,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
                 && self.flow.makers_of_both((op, slot)).all(|maker| maker.0 < start)
         });
         let before = made.filter(|maker| maker.0 < start).chain(arrived);
+        let before = before.filter(|&place| !self.is_reached(place, reached));
         // A weight that ops of one side read has no partner whose drift is known.
         let reads_weight = |(side, op, slot): &(usize, usize, &'a Slot)| {
             is_trained(slot) && self.makers(*side, *op, slot).next().is_none()
@@ -339,7 +375,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
     /// Returns true if the results of an op of both sides agree: their errors are what its inputs from outside
     /// of the region, or the region's, and rounding leave. A difference that arrives from the region must be undone
     /// besides: one that is only small beside a larger value, as behind a residual connection, is still there.
-    fn agrees(&self, position: usize, region: &HashSet<usize>, led: f64) -> bool {
+    fn agrees(&self, position: usize, region: &HashSet<usize>, reached: &HashSet<usize>, led: f64) -> bool {
         let node = &self.flow.nodes[position];
         if !node.is_paired {
             return false;
@@ -351,7 +387,9 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let largest = |places: &[Place]| {
             places.iter().map(|&place| self.flow.fact(place).relative()).fold(0.0, f64::max)
         };
-        let bound = self.bound(largest(&outside).hypot(led));
+        let noise: Vec<Place> =
+            outside.into_iter().filter(|&place| !self.is_reached(place, reached)).collect();
+        let bound = self.bound(largest(&noise).hypot(led));
         let carried = largest(&within);
         let agrees = |place: Place| {
             let fact = self.flow.fact(place);
@@ -407,6 +445,12 @@ impl<'f, 'a> Agreement<'f, 'a> {
             Some(value) => value.error * BEYOND <= value.explained,
             None => self.error(place) * BEYOND <= carried,
         }
+    }
+
+    /// Returns true if another difference reaches a value, where it is made or where it is read.
+    fn is_reached(&self, place: Place, reached: &HashSet<usize>) -> bool {
+        let is_result = self.flow.side(place).is_result();
+        if is_result { reached.contains(&place.0) } else { self.is_made_in(place, reached) }
     }
 
     fn is_made_in(&self, place: Place, region: &HashSet<usize>) -> bool {

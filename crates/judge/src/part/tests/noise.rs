@@ -1,0 +1,57 @@
+//! Noise that an op magnifies, and chances that it takes.
+
+use super::named;
+use crate::drawn::{Drawn, Part};
+
+#[test]
+fn gates_that_flip_hide_most_of_their_error_from_statistics() {
+    let (x, gradient) = (Drawn::normal(31, &[40, 30]), Drawn::normal(32, &[40, 30]));
+    // A gradient that is no extreme stands where noise opens the gate, and is magnified behind it.
+    let at = gradient.values.iter().position(|value| (2.4..2.6).contains(value)).unwrap();
+    let large = gradient.values[at];
+    let (mut shut, mut open) = (x.clone(), x.off(33, 1e-3));
+    (shut.values[at], open.values[at]) = (-1e-6, 1e-6);
+    let relu = |x: &Drawn| x.map(|value| value.max(0.0));
+    let gated = |x: &Drawn| x.with(&gradient, |x, g| if x > 0.0 { g } else { 0.0 });
+    let behind =
+        |g: &Drawn, by: f64| g.map(|g| if (g - large).abs() < 1e-9 { 8.0 * g } else { 2.0 * by * g });
+    let judged = |by: f64| {
+        let [b, c] = [&shut, &open].map(gated);
+        let mut part = Part::of_statistics();
+        part.op("Functional.relu.0.forward").tensor("input.0", &shut, &open);
+        part.tensor("output.0", &relu(&shut), &relu(&open));
+        part.op("Functional.relu.0.backward").tensor("input.0", &gradient, &gradient);
+        part.tensor("output.0", &b, &c).op("Tensor.mul.0.backward").tensor("input.0", &b, &c);
+        let judged = part.tensor("output.0", &behind(&b, 1.0), &behind(&c, by)).judged("");
+        named(&judged).iter().any(|(op, _)| *op == "Tensor.mul.0.backward")
+    };
+    assert_eq!((judged(1.0), judged(3.0)), (false, true));
+}
+
+/// Returns true if an op is named that reads a value off by `error` and makes one function of it on each side.
+fn is_named(op: &str, x: &Drawn, error: f64, functions: [fn(f64) -> f64; 2]) -> bool {
+    let off = x.off(41, error);
+    let [b, c] = [x.map(functions[0]), off.map(functions[1])];
+    let mut part = Part::default();
+    part.op("Torch.relu.0.forward").tensor("input.0", x, &off).tensor("output.0", x, &off);
+    part.op(op).tensor("input.0", x, &off).tensor("output.0", &b, &c);
+    part.judged("").findings.iter().any(|found| found.op == op)
+}
+
+#[test]
+fn a_logarithm_shows_the_relative_error_of_its_least_elements() {
+    let mut x = Drawn::normal(40, &[40, 30]).map(|value| value.abs() + 0.1);
+    x.values[7] = 1e-6;
+    assert!(!is_named("Torch.log.0.forward", &x, 1e-9, [f64::ln; 2]));
+    assert!(is_named("Torch.log.0.forward", &x, 1e-9, [f64::ln, |value| 1.01 * value.ln()]));
+}
+
+#[test]
+fn one_of_many_signs_may_flip() {
+    let mut x = Drawn::normal(40, &[8, 4]).map(|value| value + 0.1 * value.signum());
+    x.values[3] = 1e-5;
+    // The one near zero is taken for a negative number.
+    let flips = [f64::signum, |value: f64| if value.abs() < 1e-2 { -1.0 } else { value.signum() }];
+    assert!(!is_named("Torch.sign.0.forward", &x, 1e-4, flips));
+    assert!(is_named("Torch.sign.0.forward", &x, 1e-9, flips), "no flip is to be expected");
+}
