@@ -144,6 +144,7 @@ impl Walk<'_, '_> {
             let fact = flow.fact(*place);
             fact.exact || !fact.is_tensor || !fact.differs()
         });
+        let takes_part = node.traits.kind == Kind::Copy && flow.resizes(place.0);
         self.out.values.push(ExpectedError {
             place,
             family: shared(&mut self.families, family),
@@ -166,7 +167,8 @@ impl Walk<'_, '_> {
                 .filter(|_| unseen.is_none())
                 .map(Box::new),
             remnant: None,
-            extremes: fact.extremes * fact.norm / norm,
+            // A part of a value has extremes of its own: those of the whole tell nothing of them.
+            extremes: if takes_part { 0.0 } else { fact.extremes * fact.norm / norm },
         });
         error
     }
