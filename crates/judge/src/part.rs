@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::candidate::{Beyond, Candidate};
 use super::excess::{self, Granted};
 use super::expected::ExpectedErrors;
-use super::flow::{Flow, Place};
+use super::flow::Flow;
 use super::hard_faults::{HardFaults, numeric};
 use super::history::{History, weigh};
 use super::noise::{self, Noise};
@@ -70,8 +70,7 @@ pub fn judge_part(
     outliers::acquit(&flow, &expected.values, &mut excess);
     let acquitted = reference.acquit(&expected.values, &mut excess);
     let replayed = known.replayed.of_part(pair.step, pair.rank);
-    let mut weighed =
-        Weighed { expected: &expected, excess: &mut excess, setting: &setting, drifted: &drifted };
+    let mut weighed = Weighed { expected: &expected, excess: &mut excess, setting: &setting };
     let (mut candidates, remarks) = suspects(&mut flow, &mut weighed, (noise, reference, replayed), history);
     let (mut ops, mut slots) = marks::of(&flow, &expected, &excess, &candidates, history.diverged);
     if candidates.is_empty() && !history.diverged {
@@ -104,8 +103,6 @@ struct Weighed<'w> {
     expected: &'w ExpectedErrors,
     excess: &'w mut [Excess],
     setting: &'w Setting,
-    /// Weights that have drifted in earlier steps.
-    drifted: &'w [Place],
 }
 
 /// Returns the ops to name, in execution order, and remarks on what is not named; accepts in `flow` what only
@@ -116,15 +113,14 @@ fn suspects(
     (noise, reference, replayed): (noise::OfPart<'_>, reference::OfPart<'_>, Option<replayed::OfPart<'_>>),
     history: &History,
 ) -> (Vec<Candidate>, Vec<String>) {
-    let Weighed { expected, excess, setting, drifted } = weighed;
+    let Weighed { expected, excess, setting } = weighed;
     let mut candidates = HardFaults::of(flow, expected, setting, noise);
     candidates.extend(faults(flow, &expected.values, excess));
     candidates.extend(history.follower(flow));
     candidates.retain(|candidate| !reference.acquits(flow, candidate));
     let cleared = replayed.map(|replayed| replayed.apply(flow, &expected.values, excess, &mut candidates));
     let mut remarks = cleared.unwrap_or_default();
-    let drift = marks::largest_error(flow, drifted.iter());
-    let agreement = Agreement::of(flow, expected, excess, setting.coarsest, drift);
+    let agreement = Agreement::of(flow, expected, excess, setting.coarsest);
     let structure = structure::of(flow, &agreement, &mut candidates);
     candidates.extend(structure.fault);
     flow.excuse(&structure.rewritten, structure.excuse);

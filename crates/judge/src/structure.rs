@@ -86,7 +86,7 @@ pub(super) fn of<'a>(
             continue;
         }
         let regions = regions.get_or_init(|| agreement.regions(&flow.pair.substitutions));
-        let stands_out = levels.stands_out(flow, group, agreement.drift) || moves_alone(flow, group);
+        let stands_out = levels.stands_out(flow, group) || moves_alone(flow, group);
         let excused = !stand_for_themselves(flow, group) && !stands_out;
         let region = regions[place].as_ref().filter(|_| excused);
         if let Some(region) = region {
@@ -102,8 +102,7 @@ pub(super) fn of<'a>(
         candidates.retain(|candidate| !is_behind(group, candidate));
     }
     if fault.is_none() {
-        fault = between_passes(flow, &harmless, candidates)
-            .or_else(|| written_before(flow, &harmless, candidates));
+        fault = right_before(flow, &harmless, candidates);
     }
     if let Some(fault) = &fault {
         // For a fault behind the backward pass the forward call is named, and its own group may agree.
@@ -112,58 +111,42 @@ pub(super) fn of<'a>(
     Structure { note: remark(flow, &harmless), fault, rewritten, excuse: REWRITTEN }
 }
 
-/// Returns the first op that one side alone has between the backward pass and the step of an optimizer, whose gradients are
-/// the first values that differ: they are clipped, scaled or reduced there. Removes these.
-fn between_passes(
+/// Returns an op that one side alone has right before the first value that differs, which no recorded op made, and removes
+/// what shows there: gradients that are clipped, scaled or reduced between the backward pass and the step of an
+/// optimizer, and memory that is written in place.
+fn right_before(
     flow: &Flow<'_>,
     groups: &[&Substitution],
     candidates: &mut Vec<Candidate>,
 ) -> Option<Candidate> {
     let shown = candidates.iter().min_by_key(|candidate| candidate.op)?;
-    if shown.cause != Cause::Gradient || flow.nodes[shown.op].traits.kind != Kind::Optimizer {
+    let (reader, cause) = (shown.op, shown.cause);
+    let steps = cause == Cause::Gradient && flow.nodes[reader].traits.kind == Kind::Optimizer;
+    let arrived = cause == Cause::Input && shown.arrived;
+    if !steps && !arrived {
         return None;
     }
-    let step = shown.op;
-    let backward = (0..step).rev().find(|&op| flow.nodes[op].is_backward())?;
-    let between = |group: &&&Substitution| {
-        let mut ops = group.baseline.iter().chain(&group.candidate);
-        ops.all(|&op| backward < op && op < step && !is_of_update(flow, op))
-            && computing(flow, group) != [None, None]
+    let is_border =
+        |op: &usize| if steps { flow.nodes[*op].is_backward() } else { flow.nodes[*op].is_paired };
+    let border = (0..reader).rev().find(is_border)?;
+    let acts = |group: &Substitution, ops: &[usize]| match computing(flow, group) {
+        found if steps => found != [None, None] && !ops.iter().any(|&op| is_of_update(flow, op)),
+        _ => ops.iter().any(|&op| writes(&flow.nodes[op])),
     };
-    let group = groups.iter().find(between)?;
-    let named = computing(flow, group).into_iter().flatten().min()?;
-    let said = said(flow, group, named, None);
-    let separator = if said.is_empty() { "" } else { ", " };
-    let said =
-        format!("{said}{separator}and the gradients that reach {} differ", flow.nodes[step].op.name.as_str());
-    candidates.retain(|candidate| candidate.op != step || candidate.cause != Cause::Gradient);
-    Some(Candidate { said, ..Candidate::at(named, None, Cause::Structure) })
-}
-
-/// Returns the first op of a group of one side that writes to memory right before an op reads there what differs: a padding
-/// that is copied into place leaves no result that is read. Removes what that reader shows.
-fn written_before(
-    flow: &Flow<'_>,
-    groups: &[&Substitution],
-    candidates: &mut Vec<Candidate>,
-) -> Option<Candidate> {
-    let shown = candidates.iter().min_by_key(|candidate| candidate.op)?;
-    if !shown.arrived || shown.cause != Cause::Input {
-        return None;
-    }
-    let reader = shown.op;
-    let is_before = |group: &&&Substitution| {
-        let ops = || group.baseline.iter().chain(&group.candidate).copied();
-        let last = ops().max().unwrap_or(usize::MAX);
-        (group.baseline.is_empty() || group.candidate.is_empty())
-            && last < reader
-            && (last..reader).all(|op| !flow.nodes[op].is_paired)
-            && ops().any(|op| writes(&flow.nodes[op]))
-    };
-    let group = groups.iter().find(is_before)?;
-    let named = group.baseline.iter().chain(&group.candidate).copied().min()?;
-    let said = format!("and what {} reads behind it differs", flow.nodes[reader].op.name.as_str());
-    candidates.retain(|candidate| candidate.op != reader || !candidate.arrived);
+    let (group, ops) = groups.iter().find_map(|group| {
+        let ops = [&*group.baseline, &*group.candidate].concat();
+        let is_between = ops.iter().all(|&op| op < reader) && ops.iter().any(|&op| op > border);
+        (is_between && acts(group, &ops)).then_some((group, ops))
+    })?;
+    let computes = computing(flow, group).into_iter().flatten().min().filter(|_| steps);
+    let named = computes.or_else(|| ops.iter().copied().min())?;
+    let instead = said(flow, group, named, None);
+    let separator = if instead.is_empty() { "" } else { ", " };
+    let said = format!(
+        "{instead}{separator}and what {} reads behind it differs",
+        flow.nodes[reader].op.name.as_str()
+    );
+    candidates.retain(|candidate| candidate.op != reader || candidate.cause != cause);
     Some(Candidate { said, ..Candidate::at(named, None, Cause::Structure) })
 }
 

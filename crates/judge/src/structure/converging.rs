@@ -35,8 +35,6 @@ pub(crate) struct Agreement<'f, 'a> {
     names: OnceCell<[HashMap<&'a str, usize>; 2]>,
     /// Error that one op leaves in this part: rounding of the coarsest type, or of coarse products.
     pub(super) rounding: f64,
-    /// Largest error of weights that have drifted in earlier steps.
-    pub(super) drift: f64,
 }
 
 impl<'f, 'a> Agreement<'f, 'a> {
@@ -45,7 +43,6 @@ impl<'f, 'a> Agreement<'f, 'a> {
         expected: &'f ExpectedErrors,
         excess: &[Excess],
         coarsest: Option<&'static Precision>,
-        drift: f64,
     ) -> Self {
         let products = expected.values.iter().zip(excess).filter(|(value, _)| value.is_product());
         // What a gradient is off by hides in the errors of what it is made of.
@@ -60,7 +57,6 @@ impl<'f, 'a> Agreement<'f, 'a> {
             results: OnceCell::new(),
             names: OnceCell::new(),
             rounding: floor.max(coarsest.map_or(0.0, |coarse| coarse.unknown)),
-            drift,
         }
     }
 
@@ -226,12 +222,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         });
         let before = made.filter(|maker| maker.0 < start).chain(arrived);
         let before = before.filter(|&place| !self.is_reached(place, reached));
-        // A weight that ops of one side read has no partner whose drift is known.
-        let reads_weight = |(side, op, slot): &(usize, usize, &'a Slot)| {
-            is_trained(slot) && self.makers(*side, *op, slot).next().is_none()
-        };
-        let drifts = !node.is_paired && self.sides(position, false).iter().any(reads_weight);
-        before.map(|place| self.error(place)).fold(if drifts { self.drift } else { 0.0 }, f64::max)
+        before.map(|place| self.error(place)).fold(0.0, f64::max)
     }
 
     /// Iterates over the tensors that an op makes or reads, side by side, with their keys' sides.

@@ -53,14 +53,13 @@ impl<'a> Levels<'a> {
 
     /// Returns true if a group has as many products on both sides, and others with the same ones agree within their precision where
     /// this one does not. It is then no other way of writing the same.
-    /// Weights that have drifted by `drift` leave as much behind it.
-    pub(super) fn stands_out(&self, flow: &Flow<'a>, group: &Substitution, drift: f64) -> bool {
+    pub(super) fn stands_out(&self, flow: &Flow<'a>, group: &Substitution) -> bool {
         let products = Self::products(flow, group).filter(|[b, c]| b.len() == c.len());
         let Some(least) = products.and_then(|products| self.0.get(&products)) else { return false };
         let facts = group.boundary.iter().map(|&place| flow.fact(place)).filter(|fact| fact.is_measured);
         facts.into_iter().any(|fact| {
             let product = fact.dtype.and_then(Precision::of).map_or(0.0, |precision| precision.product);
-            *least <= product && fact.relative() > ALONE * least.max(drift)
+            *least <= product && fact.relative() > ALONE * least
         })
     }
 }
