@@ -22,6 +22,9 @@ use probe_pair::slot_key;
 /// half.
 const MAJORITY: f64 = 0.5;
 
+/// Error of a value that is plainly another one: other data, and no state that follows the weights.
+const ANOTHER: f64 = 0.1;
+
 /// State that the judgement of one step of a rank passes to the next.
 #[derive(Debug, Clone, Default)]
 pub struct History {
@@ -145,7 +148,8 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
     let is_unlike =
         |place: Place| flow.fact(place).identity.is_some_and(|identity| unlike.contains(&identity));
     // After the first step, what a program keeps from step to step differs as its weights do.
-    let drift = marks::largest_error(flow, apart.iter());
+    let drifted = apart.iter().filter(|&&place| !is_unlike(place));
+    let drift = marks::largest_error(flow, drifted).min(ANOTHER);
     let is_kept = |value: &ExpectedError| step > 0 && !judges_weights && value.error <= drift;
     let first_backward = flow.nodes.iter().position(|node| node.op.name.phase() == Phase::Backward);
     expected.values.retain(|value| {
