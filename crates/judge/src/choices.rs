@@ -1,7 +1,7 @@
 //! Integers that ops choose: indices of sorted or picked elements, and how many of them noise flips.
 
 use super::difference::Fact;
-use super::flow::{Flow, Place};
+use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
 use super::transfer;
 use probe_dump::{DType, Number, Scalar, Value};
@@ -28,6 +28,12 @@ pub(super) fn may_reorder(flow: &Flow<'_>, position: usize) -> bool {
     // A range is made from numbers alone. Nothing is known of an op that only one side has.
     let reads = node.traits.kind == Kind::Random || node.given().any(is_tensor);
     is_open && (!node.is_paired || (reads && node.results().any(is_list)))
+}
+
+/// Returns true for a call that lists where the elements lie that a condition chose.
+pub(super) fn lists_positions(node: &Node<'_>) -> bool {
+    matches!(node.base, "nonzero" | "argwhere" | "nonzero_static" | "nonzero_numpy")
+        || (node.base == "where" && node.given().count() == 1)
 }
 
 /// Returns true if more choices differ than noise flips. Choices flipped by an error of `error` are

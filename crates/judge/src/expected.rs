@@ -8,6 +8,7 @@ mod results;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::choices;
 use super::difference::{ByIdentity, Fact, Identities};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
@@ -16,6 +17,7 @@ use super::setting::Setting;
 use super::transfer::{InputError, largest};
 use super::value::{ExpectedError, Family, ValueKind};
 use probe_dump::{Figure, Ordinal, Phase, Repeated, SlotSide};
+use probe_measure::Evidence;
 
 /// Number of elements from which on noise has no direction.
 const WITHOUT_DIRECTION: f64 = 256.0;
@@ -99,6 +101,8 @@ pub(super) struct Walk<'f, 'a> {
     worst: f64,
     /// Values that have arrived so far.
     arrived: Identities,
+    /// Lists of the positions of chosen elements.
+    listed: Identities,
     /// A product has been computed.
     multiplied: bool,
     /// Error that each product adds to a path.
@@ -128,6 +132,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             gradients_inside: gradients_inside(flow),
             worst: 0.0,
             arrived: Identities::default(),
+            listed: Identities::default(),
             multiplied: false,
             product,
             readers: readers(flow),
@@ -158,6 +163,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         self.arrivals(position, &given);
         let mut most: f64 = 0.0;
         self.multiplied |= node.traits.kind == Kind::Product;
+        self.note_lists(position);
         for slot in node.results().collect::<Vec<_>>() {
             if let Some(error) = self.result((position, slot), &given, &saved) {
                 most = most.max(error);
@@ -177,7 +183,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         let precision = own.chain(self.precision_inside[position]).reduce(Precision::coarser);
         let Some(parent) = self.flow.parent(position) else { return };
         self.inside[parent] = self.inside[parent].max(error);
-        let flipped = largest(node.results().map(|slot| self.flow.fact((position, slot)).flipped));
+        let flipped = largest(node.results().map(|slot| self.flipped((position, slot))));
         let flipped = flipped.max(self.flipped_inside[position]);
         self.flipped_inside[parent] = self.flipped_inside[parent].max(flipped);
         self.precision_inside[parent] =
@@ -238,6 +244,26 @@ impl<'f, 'a> Walk<'f, 'a> {
                 error.relative.max(self.flow.fact(*place).judgement.error.get().unwrap_or(0.0))
             });
         self.out.input_errors[position] = known.reduce(f64::max).into();
+    }
+
+    /// Notes lists of positions, and parts and copies of them.
+    fn note_lists(&mut self, position: usize) {
+        let node = &self.flow.nodes[position];
+        let identity = |slot| self.flow.fact((position, slot)).identity;
+        let is_listed = |slot| identity(slot).is_some_and(|identity| self.listed.contains(&identity));
+        if choices::lists_positions(node) || (node.traits.kind == Kind::Copy && node.given().any(is_listed)) {
+            let made: Vec<_> = node.results().filter_map(identity).collect();
+            self.listed.extend(made);
+        }
+    }
+
+    /// Returns the largest fraction of the elements of an exact type that may differ. Where one position more is listed, all
+    /// behind it move: a sketch or statistics do not tell how many.
+    fn flipped(&self, place: Place) -> f64 {
+        let fact = self.flow.fact(place);
+        let is_listed = || fact.identity.is_some_and(|identity| self.listed.contains(&identity));
+        let is_counted = || matches!(self.flow.evidence.at(place.0, place.1), Evidence::Data(_));
+        if fact.flipped > 0.0 && is_listed() && !is_counted() { 1.0 } else { fact.flipped }
     }
 
     fn note_made(&mut self, place: Place, path: f64) {

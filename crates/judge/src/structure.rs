@@ -20,7 +20,7 @@ pub(super) use converging::Agreement;
 use levels::Levels;
 use micro_batches::MicroBatches;
 use named::named;
-use unpaired::{computes, computing, counts, stand_for_themselves, tensors, writes};
+use unpaired::{are_same_calls, computes, computing, counts, stand_for_themselves, tensors, writes};
 
 use super::Cause;
 use super::candidate::Candidate;
@@ -225,8 +225,13 @@ impl Groups<'_, '_, '_> {
             let is_told = self.answered[place] && reached && !flow.modules_alone;
             !is_told && (reached || !ends_alike(flow, group))
         } else {
+            // The same calls on both sides pass on the size of what they read.
+            let same_calls = OnceCell::new();
             let certain = |&place: &Place| {
                 let difference = flow.fact(place).difference;
+                if difference == Difference::Shape && *same_calls.get_or_init(|| are_same_calls(flow, group)) {
+                    return false;
+                }
                 (difference.hides_numbers() || difference == Difference::DType)
                     && !comes_to_the_same(flow, self.agreement, place.0, candidates)
             };

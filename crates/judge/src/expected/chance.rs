@@ -76,6 +76,13 @@ impl Walk<'_, '_> {
         gradient || node.traits.optimizes || node.traits.kind == Kind::Embedding
     }
 
+    /// Returns true if one of these is a weight that earlier steps have moved. What they moved has a direction, and statistics
+    /// show the least of it.
+    pub(super) fn reads_drifted_weight(&self, given: &[(Place, InputError)]) -> bool {
+        let is_drifted = |place: Place| self.flow.is_weight(place) && !self.flow.fact(place).exact;
+        self.flow.pair.step > 0 && given.iter().any(|&(place, _)| is_drifted(place))
+    }
+
     /// Returns the part of a common factor that comes from the inputs: factors they have, and noise that
     /// became one.
     pub(super) fn gain_explained(

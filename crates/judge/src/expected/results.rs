@@ -180,9 +180,9 @@ impl Walk<'_, '_> {
         let (node, fact) = (&flow.nodes[place.0], flow.fact(place));
         let mut explained = transfer::explained(flow, place, norm, result.given, result.saved);
         // Choices in the inputs, made inside, or made along with this result.
-        let flipped = largest(result.inputs().map(|(place, _)| flow.fact(*place).flipped))
+        let flipped = largest(result.inputs().map(|(place, _)| self.flipped(*place)))
             .max(self.flipped_inside[place.0])
-            .max(largest(node.results().map(|slot| flow.fact((place.0, slot)).flipped)));
+            .max(largest(node.results().map(|slot| self.flipped((place.0, slot)))));
         explained = explained.max(transfer::picked(flipped));
         if result.inputs().any(|(place, _)| flow.fact(*place).difference.hides_numbers()) {
             explained = explained.max(1.0);
@@ -210,7 +210,8 @@ impl Walk<'_, '_> {
         let (node, fact) = (&self.flow.nodes[place.0], self.flow.fact(place));
         let is_open = !node.is_composite()
             && fact.norm >= CANCELS * norm
-            && !(fact.statistics_only && self.has_few_directions(place.0))
+            && !(fact.statistics_only
+                && (self.has_few_directions(place.0) || self.reads_drifted_weight(result.given)))
             && fact.len >= WITHOUT_DIRECTION;
         let gain = CommonFactor {
             error: fact.gain().abs() * fact.norm / norm,

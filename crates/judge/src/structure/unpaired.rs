@@ -29,6 +29,12 @@ pub(super) fn computing(flow: &Flow<'_>, group: &Substitution) -> [Option<usize>
     [&group.baseline, &group.candidate].map(|ops| ops.iter().copied().find(|&op| computes(&flow.nodes[op])))
 }
 
+/// Returns true if a group has the same functions on both sides, in the same order.
+pub(super) fn are_same_calls(flow: &Flow<'_>, group: &Substitution) -> bool {
+    let name = |&op: &usize| flow.nodes[op].base;
+    group.baseline.iter().map(name).eq(group.candidate.iter().map(name))
+}
+
 /// Returns true if an op modifies existing memory, which is read under another name or in a later step.
 pub(super) fn writes(node: &Node<'_>) -> bool {
     let api = node.op.name.api();
