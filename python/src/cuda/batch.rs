@@ -15,13 +15,13 @@ pub(super) const LANES: usize = 251;
 const _: () = assert!(LANES < SKETCH_LANES, "the last lanes are 0");
 
 /// Blocks whose results are joined at once.
-const GROUP: u32 = 16;
+const GROUP: u32 = 32;
 
-/// Most blocks that share a tensor: about four for each multiprocessor of a large card, and as many groups as a warp has threads. The number depends on the size alone, and so do the sums.
-const MOST_BLOCKS: u32 = 512;
+/// Most blocks that share a tensor: about two for each multiprocessor of a large card, which has room for two. The number depends on the size alone, and so do the sums.
+const MOST_BLOCKS: u32 = 256;
 
-/// Rows of lanes that are worth a block of their own.
-const ROWS_OF_A_BLOCK: u64 = 32;
+/// Elements that are worth a block of their own.
+const ELEMENTS_OF_A_BLOCK: u64 = 32 * LANES as u64;
 
 /// Blocks of a launch at most, which bounds the memory of partial results.
 pub(super) const LAUNCHED: u32 = 4096;
@@ -31,7 +31,7 @@ pub(super) const THREADS: u32 = 256;
 
 /// Counts of ended blocks that a tensor needs: one for itself, and one for each group.
 pub(super) const COUNTERS: usize = 1 + MOST_BLOCKS.div_ceil(GROUP) as usize;
-const _: () = assert!(COUNTERS == 33, "as in device_cuda.cu");
+const _: () = assert!(COUNTERS == 9, "as in device_cuda.cu");
 
 /// Bytes of the numbers that are found, and of those with the lanes.
 pub(super) const NUMBERS: usize = 72;
@@ -123,8 +123,7 @@ impl Spec {
         match self.work {
             Work::Copy(_) => 1,
             Work::Measure(_) => {
-                let rows = self.count.div_ceil(LANES as u64);
-                u32::try_from(rows.div_ceil(ROWS_OF_A_BLOCK))
+                u32::try_from(self.count.div_ceil(ELEMENTS_OF_A_BLOCK))
                     .map_or(MOST_BLOCKS, |blocks| blocks.min(MOST_BLOCKS))
             }
         }
