@@ -14,6 +14,7 @@ mod difference;
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "sizes of small tensors")]
 mod drawn;
+mod ends;
 mod evidence;
 mod excess;
 mod expectation;

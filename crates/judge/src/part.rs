@@ -18,8 +18,8 @@ use super::tolerance::Rules;
 use super::value::{By, Excess, ExpectedError, ValueKind};
 use super::{
     Cause, Counts, Expectation, Expectations, Finding, OpJudgement, PartEvidence, PartJudgement,
-    ReferenceErrors, SlotJudgement, backward_only, closing, collectives, finding, gradient_marks, incomplete,
-    marks, notes, origin, reference, repeated, replayed, structure, unread, unwritten,
+    ReferenceErrors, SlotJudgement, backward_only, closing, collectives, ends, finding, gradient_marks,
+    incomplete, marks, notes, origin, reference, repeated, replayed, structure, unread, unwritten,
 };
 use probe_dump::Ordinal;
 use probe_pair::{BySlot, Paired, PartPair};
@@ -122,10 +122,13 @@ fn suspects(
     let mut remarks = cleared.unwrap_or_default();
     let agreement = Agreement::of(flow, expected, excess, setting.coarsest);
     let structure = structure::of(flow, &agreement, &mut candidates);
+    let by_type = setting.coarsest.map_or(ends::LEAST, |coarsest| coarsest.unknown);
+    let rounding = (agreement.rounding, by_type);
     candidates.extend(structure.fault);
     flow.excuse(&structure.rewritten, structure.excuse);
     let mut candidates = origin::of_candidates(flow, candidates);
     remarks.extend(gradient_marks::settle(flow, &mut candidates));
+    remarks.extend(ends::settle(flow, &mut candidates, rounding));
     if candidates.is_empty() && !history.diverged {
         let unexplained = closing::unexplained(flow, expected, excess)
             .filter(|candidate| !structure.rewritten.contains(&candidate.op));

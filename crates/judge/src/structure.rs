@@ -20,7 +20,8 @@ pub(super) use converging::Agreement;
 use levels::Levels;
 use micro_batches::MicroBatches;
 use named::named;
-use unpaired::{are_same_calls, computes, computing, counts, stand_for_themselves, tensors, writes};
+pub(super) use unpaired::writes;
+use unpaired::{are_same_calls, computes, computing, counts, stand_for_themselves, tensors};
 
 use super::Cause;
 use super::candidate::Candidate;
@@ -229,7 +230,8 @@ impl Groups<'_, '_, '_> {
             let same_calls = OnceCell::new();
             let certain = |&place: &Place| {
                 let difference = flow.fact(place).difference;
-                if difference == Difference::Shape && *same_calls.get_or_init(|| are_same_calls(flow, group)) {
+                if difference == Difference::Shape && *same_calls.get_or_init(|| are_same_calls(flow, group))
+                {
                     return false;
                 }
                 (difference.hides_numbers() || difference == Difference::DType)

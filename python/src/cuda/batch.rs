@@ -122,10 +122,8 @@ impl Spec {
     pub(super) fn blocks(&self) -> u32 {
         match self.work {
             Work::Copy(_) => 1,
-            Work::Measure(_) => {
-                u32::try_from(self.count.div_ceil(ELEMENTS_OF_A_BLOCK))
-                    .map_or(MOST_BLOCKS, |blocks| blocks.min(MOST_BLOCKS))
-            }
+            Work::Measure(_) => u32::try_from(self.count.div_ceil(ELEMENTS_OF_A_BLOCK))
+                .map_or(MOST_BLOCKS, |blocks| blocks.min(MOST_BLOCKS)),
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) fn are_same_calls(flow: &Flow<'_>, group: &Substitution) -> bool {
 }
 
 /// Returns true if an op modifies existing memory, which is read under another name or in a later step.
-pub(super) fn writes(node: &Node<'_>) -> bool {
+pub(crate) fn writes(node: &Node<'_>) -> bool {
     let api = node.op.name.api();
     let in_place = api.ends_with('_') && !api.ends_with("__");
     node.traits.optimizes || in_place || api.starts_with("__i") || api == "__setitem__"

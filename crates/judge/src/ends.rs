@@ -1,0 +1,147 @@
+//! The ends of a step: where all of them agree, what differs before them was computed in another way.
+//!
+//! The gradient of each parameter depends on all that the loss is made of. If those of every parameter agree, and the
+//! losses, then no op that one side alone has changes what is learned, whatever the values in between are.
+
+use std::collections::HashSet;
+
+use super::Cause;
+use super::candidate::Candidate;
+use super::difference::{Difference, Fact};
+use super::excess::UNJUDGED;
+use super::flow::{Flow, Place};
+use super::structure::writes;
+use probe_dump::{Number, Phase, Scalar, Slot, Value};
+
+/// Multiple of the rounding of one op that the ends of a step may be off by: twice the 3 bits that each op may be off by.
+const BEYOND: f64 = 64.0;
+
+/// Largest error of an end that still agrees.
+const LARGEST: f64 = 0.03;
+
+/// Error, relative to the largest gradient, that binary32 leaves in one of which nearly all cancels: 8 roundings.
+const CANCELLED: f64 = 8.0 * LEAST;
+
+/// Rounding where no float type is used substantially: that of binary32.
+pub(super) const LEAST: f64 = 2.4e-7;
+
+/// Fewest gradients of which all agree: those of a few parameters may do so by chance.
+const FEWEST: usize = 4;
+
+/// Reason for values that are excused.
+const REASON: &str = "computed in another way, and all gradients agree";
+
+/// Removes candidates that are about the way in which something is computed, if there are no others and all ends agree;
+/// returns a remark on them. `rounding` is the error that one op leaves in this part, and `by_type` what the coarsest type
+/// alone leaves.
+pub(super) fn settle(
+    flow: &mut Flow<'_>,
+    candidates: &mut Vec<Candidate>,
+    (rounding, by_type): (f64, f64),
+) -> Option<String> {
+    let first = candidates.iter().min_by_key(|candidate| candidate.op)?;
+    let ends = gradients(flow)?;
+    // Statistics do not tell what coarse products leave from what a difference makes.
+    let by_statistics = ends.iter().any(|&place| flow.fact(place).statistics_only);
+    let rounding = if by_statistics { by_type } else { rounding.max(by_type) };
+    let last = ends.iter().map(|place| place.0).max().unwrap_or(0);
+    let is_of_way = |candidate: &Candidate| candidate.op < last && is_of_way(flow, candidate);
+    if !candidates.iter().all(is_of_way) || !agree(flow, &ends, rounding) {
+        return None;
+    }
+    let said = format!(
+        "the runs compute {} in another way, but the gradients of all parameters agree",
+        flow.nodes[first.op].op.name.as_str()
+    );
+    candidates.clear();
+    let differing: HashSet<usize> =
+        (0..flow.nodes.len()).filter(|&op| flow.facts(op).any(Fact::differs)).collect();
+    flow.excuse(&differing, REASON);
+    Some(said)
+}
+
+/// Returns true for an op that one side alone has, that reads another value there, or that was called with other sizes or
+/// dimensions, unless it changes memory that a later step reads.
+fn is_of_way(flow: &Flow<'_>, candidate: &Candidate) -> bool {
+    let node = &flow.nodes[candidate.op];
+    // A user's limit holds whatever comes of it.
+    let arrives = || {
+        candidate.slot.filter(|_| candidate.arrived).is_some_and(|slot| {
+            let place = (candidate.op, slot);
+            let differs = matches!(
+                flow.fact(place).difference,
+                Difference::Numbers | Difference::Shape | Difference::Missing
+            );
+            differs && !flow.is_weight(place) && !flow.side(place).is_result()
+        })
+    };
+    let is_other = match candidate.cause {
+        Cause::Structure => true,
+        Cause::Input | Cause::Gradient => arrives(),
+        Cause::Argument => is_of_sizes(flow, candidate.op),
+        _ => false,
+    };
+    is_other && !node.traits.optimizes && !writes(node)
+}
+
+/// Returns true if all arguments of an op that differ are whole numbers: sizes and dimensions.
+fn is_of_sizes(flow: &Flow<'_>, op: usize) -> bool {
+    let is_whole = |slot: Option<&Slot>| match slot.map(|slot| &slot.value) {
+        Some(Value::Scalar(Scalar::Number(number))) => matches!(number, Number::Int(_) | Number::UInt(_)),
+        Some(Value::Scalar(Scalar::Text(_))) => false,
+        _ => true,
+    };
+    let node = &flow.nodes[op];
+    let differs =
+        |slot: &usize| !matches!(flow.fact((op, *slot)).difference, Difference::None | Difference::Numbers);
+    node.given().filter(differs).all(|slot| {
+        let (b, c) = flow.pair.slot_at(op, slot);
+        is_whole(b) && is_whole(c)
+    })
+}
+
+/// Returns the gradients of parameters, if both sides have all of them.
+fn gradients(flow: &Flow<'_>) -> Option<Vec<Place>> {
+    let nodes = flow.nodes.iter().enumerate();
+    let nodes: Vec<_> = nodes.filter(|(_, node)| node.op.name.phase() == Phase::ParameterGradient).collect();
+    let places: Vec<Place> =
+        nodes.iter().flat_map(|&(op, node)| node.results().map(move |slot| (op, slot))).collect();
+    (places.len() >= FEWEST && nodes.iter().all(|(_, node)| node.is_paired)).then_some(places)
+}
+
+/// Returns true if these gradients and the losses agree.
+fn agree(flow: &Flow<'_>, gradients: &[Place], rounding: f64) -> bool {
+    let size = gradients.iter().map(|&place| flow.fact(place).norm).fold(0.0, f64::max);
+    let bound = (BEYOND * rounding).min(LARGEST);
+    let is_near = |place: &Place| {
+        let fact = flow.fact(*place);
+        match fact.difference {
+            Difference::None => true,
+            // One that is zero in exact arithmetic is noise, of the size that larger ones leave.
+            Difference::Numbers => {
+                let error = fact.distance.max(fact.likely * fact.norm);
+                let is_noise = error > UNJUDGED * fact.norm && error <= BEYOND * rounding * size;
+                error <= bound * fact.norm || is_noise || error <= CANCELLED * size
+            }
+            _ => fact.allowed,
+        }
+    };
+    gradients.iter().all(is_near) && losses(flow).iter().all(is_near)
+}
+
+/// Returns the numbers of the forward pass that no op of both sides reads.
+fn losses(flow: &Flow<'_>) -> Vec<Place> {
+    let forward = flow.nodes.iter().enumerate().filter(|(_, node)| {
+        node.is_paired && node.op.name.phase() == Phase::Forward && !node.traits.optimizes
+    });
+    let results = forward.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)));
+    results
+        .filter(|&place| {
+            let fact = flow.fact(place);
+            let (b, c) = flow.pair.slot_at(place.0, place.1);
+            let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
+            let mut readers = sides.flat_map(|(side, slot)| flow.values.readers(side, slot));
+            fact.is_float && fact.len <= 1.0 && readers.all(|reader| reader.0 <= place.0)
+        })
+        .collect()
+}

@@ -1,0 +1,31 @@
+//! The same step, computed in another way.
+
+use super::{NOISE, named};
+use crate::Cause;
+use crate::drawn::{Drawn, Part};
+
+/// A step of which the baseline takes another way to gradients, one of which is off by `error`; `in_place`: it changes memory.
+fn named_with(error: Option<f64>, in_place: bool) -> Vec<Cause> {
+    let (x, g) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let (tanh, exp) = (x.map(f64::tanh), x.map(f64::tanh).map(f64::exp));
+    let mut part = Part::default();
+    part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).tensor("output.0", &tanh, &tanh.off(3, NOISE));
+    part.op_of(0, if in_place { "Tensor.exp_.0.forward" } else { "Torch.exp.0.forward" }, &tanh, &exp);
+    part.op("Torch.sin.0.forward").tensor("input.0", &exp, &tanh);
+    part.tensor("output.0", &exp.map(f64::sin), &tanh.map(f64::sin));
+    if let Some(error) = error {
+        part.op("Module.net.Net.parameters_grad.0");
+        for (place, error) in [NOISE, NOISE, error, NOISE].into_iter().enumerate() {
+            part.tensor(&format!("output.{place}"), &g, &g.off(place as u64 + 4, error));
+        }
+    }
+    named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect()
+}
+
+#[test]
+fn a_way_that_leads_to_the_same_gradients_is_no_fault() {
+    assert_eq!(named_with(Some(NOISE), false), []);
+    assert_eq!(named_with(None, false), [Cause::Structure], "nothing tells that they are the same");
+    assert!(named_with(Some(1e-3), false).contains(&Cause::Structure));
+    assert_eq!(named_with(Some(NOISE), true), [Cause::Structure], "a later step may read it");
+}
