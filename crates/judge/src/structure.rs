@@ -333,8 +333,12 @@ fn uneven_lists(flow: &Flow<'_>) -> HashSet<usize> {
 /// Describes a group besides its named op: the ops it replaces, and the value that shows the difference.
 fn said(flow: &Flow<'_>, group: &Substitution, named: usize, shown: Option<&Candidate>) -> String {
     let mut parts = Vec::new();
-    if !group.baseline.is_empty() && !group.candidate.is_empty() {
-        let others = if group.baseline.contains(&named) { &group.candidate } else { &group.baseline };
+    let [of_b, of_c] = [&group.baseline, &group.candidate].map(|ops| ops.contains(&named));
+    if !of_b && !of_c {
+        // A call of the forward pass.
+        parts.push(format!("and its backward pass is another, as {} shows", first_name(flow, group)));
+    } else if !group.baseline.is_empty() && !group.candidate.is_empty() {
+        let others = if of_b { &group.candidate } else { &group.baseline };
         parts.push(format!("instead of {}", names(flow, others)));
     }
     if let Some((candidate, beyond)) = shown.and_then(|candidate| Some((candidate, candidate.beyond?))) {
@@ -344,6 +348,12 @@ fn said(flow: &Flow<'_>, group: &Substitution, named: usize, shown: Option<&Cand
         parts.push(format!("and what it passes to {reader} {path} differs: {beyond}"));
     }
     parts.join(", ")
+}
+
+/// Returns the name of the first op of a group.
+fn first_name<'f>(flow: &'f Flow<'_>, group: &Substitution) -> &'f str {
+    let first = group.baseline.iter().chain(&group.candidate).copied().min();
+    first.map_or("", |op| flow.nodes[op].op.name.as_str())
 }
 
 /// Returns true if unpaired ops only pass on what they read, as `detach` and `view` do, and `relu` for

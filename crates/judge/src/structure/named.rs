@@ -1,6 +1,6 @@
 //! Chooses the op of an unpaired group that is named.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use super::unpaired::{ALONE, computes, computing, tensors};
 use crate::candidate::Candidate;
@@ -12,10 +12,37 @@ use probe_pair::{Substitution, apart, value_key};
 /// Maximum number of a group's ops that are compared to find it.
 const LOOKED_AT: usize = 256;
 
+/// Returns the op that is named for a group: one of its own, or for an op of the backward pass the calls of the forward pass
+/// that it comes from.
+pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
+    let own = own(flow, place, first, shown);
+    if flow.nodes[own].is_backward() { called_otherwise(flow, own).unwrap_or(own) } else { own }
+}
+
+/// Returns the first of the ops that one side alone calls in the forward pass, where there are some of one kind: their values
+/// agree, so that they are told by their gradients alone.
+fn called_otherwise(flow: &Flow<'_>, op: usize) -> Option<usize> {
+    let names = |ops: &[usize]| ops.iter().map(|&op| flow.nodes[op].base).collect::<BTreeSet<&str>>();
+    let makes =
+        |ops: &[usize]| ops.iter().any(|&op| computes(&flow.nodes[op]) || flow.nodes[op].base == "detach");
+    let groups = flow.pair.substitutions.iter().filter(|group| {
+        let mut ops = group.baseline.iter().chain(&group.candidate);
+        ops.all(|&of| of < op && flow.nodes[of].op.name.phase() == Phase::Forward)
+            && (makes(&group.baseline) || makes(&group.candidate))
+    });
+    let mut kinds = HashSet::new();
+    let mut first = None;
+    for group in groups {
+        kinds.insert([names(&group.baseline), names(&group.candidate)]);
+        first = first.or_else(|| group.baseline.iter().chain(&group.candidate).copied().min());
+    }
+    first.filter(|_| kinds.len() == 1)
+}
+
 /// Returns the op of a group that is named. If the group replaces others: the candidate's first op that
 /// computes from data and whose result no baseline op has there. If only one side has ops: the first, or its
 /// forward call if it is a backward op.
-pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
+fn own(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
     let group = &flow.pair.substitutions[place];
     let alone = match computing(flow, group) {
         _ if group.baseline.is_empty() || group.candidate.is_empty() => Some(first),

@@ -29,3 +29,32 @@ fn a_way_that_leads_to_the_same_gradients_is_no_fault() {
     assert!(named_with(Some(1e-3), false).contains(&Cause::Structure));
     assert_eq!(named_with(Some(NOISE), true), [Cause::Structure], "a later step may read it");
 }
+
+#[test]
+fn calls_that_differ_in_their_gradients_alone_are_named_in_the_forward_pass() {
+    let (x, g) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let (tanh, other) = (x.map(f64::tanh), g.map(|value| value * value));
+    let judged = |also: bool| {
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).tensor("output.0", &tanh, &tanh);
+        part.op_of(1, "Torch.add.0.forward", &tanh, &tanh);
+        part.op("Torch.sin.0.forward").tensor("input.0", &tanh, &tanh);
+        part.tensor("output.0", &tanh.map(f64::sin), &tanh.map(f64::sin));
+        if also {
+            let cos = tanh.map(f64::cos);
+            part.op_of(0, "Torch.clone.0.forward", &tanh, &tanh).op_of(
+                0,
+                "Torch.relu.0.forward",
+                &tanh,
+                &tanh,
+            );
+            part.op("Torch.cos.0.forward").tensor("input.0", &tanh, &tanh).tensor("output.0", &cos, &cos);
+        }
+        part.op("Torch.sin.0.backward").tensor("input.0", &g, &g).tensor("output.0", &g, &g);
+        part.op_of(1, "Torch.mul.0.backward", &g, &other);
+        part.op("Torch.tanh.0.backward").tensor("input.0", &g, &other).tensor("output.0", &g, &other);
+        named(&part.judged("")).into_iter().map(|(op, _)| op.to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(false), ["Torch.add.0.forward"]);
+    assert_eq!(judged(true), ["Torch.mul.0.backward"], "calls of two kinds: which one is not known");
+}
