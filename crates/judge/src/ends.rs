@@ -10,6 +10,7 @@ use super::candidate::Candidate;
 use super::difference::{Difference, Fact};
 use super::excess::UNJUDGED;
 use super::flow::{Flow, Place};
+use super::median::median;
 use super::structure::writes;
 use probe_dump::{Number, Phase, Scalar, Slot, Value};
 
@@ -43,7 +44,7 @@ pub(super) fn settle(
     let ends = gradients(flow)?;
     // Statistics do not tell what coarse products leave from what a difference makes.
     let by_statistics = ends.iter().any(|&place| flow.fact(place).statistics_only);
-    let rounding = if by_statistics { by_type } else { rounding.max(by_type) };
+    let rounding = if by_statistics { by_type } else { rounding.max(by_type).hypot(drift(flow)) };
     let last = ends.iter().map(|place| place.0).max().unwrap_or(0);
     let is_of_way = |candidate: &Candidate| candidate.op < last && is_of_way(flow, candidate);
     if !candidates.iter().all(is_of_way) || !agree(flow, &ends, rounding) {
@@ -58,6 +59,14 @@ pub(super) fn settle(
         (0..flow.nodes.len()).filter(|&op| flow.facts(op).any(Fact::differs)).collect();
     flow.excuse(&differing, REASON);
     Some(said)
+}
+
+/// Returns what earlier steps have left in half of the weights.
+fn drift(flow: &Flow<'_>) -> f64 {
+    let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && !node.traits.optimizes);
+    let read = nodes.flat_map(|(op, node)| node.given().map(move |slot| (op, slot)));
+    let weights = read.filter(|&place| flow.is_weight(place));
+    median(&mut weights.map(|place| flow.fact(place).relative()).collect::<Vec<f64>>())
 }
 
 /// Returns true for an op that one side alone has, that reads another value there, or that was called with other sizes or

@@ -128,12 +128,13 @@ fn suspects(
     flow.excuse(&structure.rewritten, structure.excuse);
     let mut candidates = origin::of_candidates(flow, candidates);
     remarks.extend(gradient_marks::settle(flow, &mut candidates));
-    remarks.extend(ends::settle(flow, &mut candidates, rounding));
-    if candidates.is_empty() && !history.diverged {
+    let settled = ends::settle(flow, &mut candidates, rounding);
+    if candidates.is_empty() && !history.diverged && settled.is_none() {
         let unexplained = closing::unexplained(flow, expected, excess)
             .filter(|candidate| !structure.rewritten.contains(&candidate.op));
         candidates.extend(unexplained.filter(|candidate| !reference.acquits(flow, candidate)));
     }
+    remarks.extend(settled);
     remarks.extend(structure.note);
     flow.forget_values();
     (candidates, remarks)

@@ -9,8 +9,18 @@ use super::slot_view::SlotView;
 use super::{Verdict, argument, tensor, user_rule};
 use probe_dump::{Scalar, Slot, SlotSide, TensorRecord, Value};
 
-/// Arguments that say where and in which order a result is kept.
-const PLACES: [&str; 4] = ["kwarg.inplace", "kwarg.memory_format", "kwarg.non_blocking", "kwarg.pin_memory"];
+/// Arguments that say where and in which order a result is kept, and what else is returned beside it.
+const PLACES: [&str; 9] = [
+    "kwarg.inplace",
+    "kwarg.memory_format",
+    "kwarg.non_blocking",
+    "kwarg.pin_memory",
+    "kwarg.need_weights",
+    "kwarg.output_attentions",
+    "kwarg.output_hidden_states",
+    "kwarg.return_dict",
+    "kwarg.use_cache",
+];
 
 /// Facts that several slots share. Results of one op are inputs of the next, and most arguments are equal on
 /// both sides: two of three slots of a part share the fact of another.
@@ -78,7 +88,7 @@ impl SlotView<'_> {
             (Value::Scalar(x), Value::Scalar(y)) if x != y && PLACES.contains(&&*b.path) => Fact::certain(
                 Verdict::Close,
                 Difference::None,
-                &format!("{x} against {y}: where a result is kept changes no number"),
+                &format!("{x} against {y}: what is kept or returned besides changes no number"),
             ),
             (Value::Scalar(x), Value::Scalar(y)) => argument::compare(x, y, self.setting.mixed.is_some()),
             (Value::None, Value::None) => Fact::certain(Verdict::BitEqual, Difference::None, "").equal(),
