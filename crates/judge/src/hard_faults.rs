@@ -126,7 +126,10 @@ impl<'f, 'a> HardFaults<'f, 'a> {
             let differs = !fact.difference.is_open()
                 && !matches!(fact.difference, Difference::Argument | Difference::ComputedArgument);
             // A value that only one side has is reported with the op that made it.
-            if differs && !fact.allowed && !self.is_of_another_module(place) && !self.follows_earlier(place) {
+            let is_told = fact.difference == Difference::Missing
+                && one_sided::tensor(self.flow, place, &self.flow.given(position));
+            let is_own = || !self.is_of_another_module(place);
+            if differs && !fact.allowed && !is_told && is_own() && !self.follows_earlier(place) {
                 let backward = node.is_backward();
                 let cause = match fact.difference {
                     Difference::NonFinite if backward => Cause::NonFinite,
@@ -201,7 +204,10 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                 let error = self.flow.fact((position, slot)).judgement.error.get().unwrap_or(1.0);
                 !picks && !self.flipped && error > 8.0 * self.error
             }
-            Difference::Missing => one_sided::argument(self.flow, (position, slot)),
+            Difference::Missing => {
+                let place = (position, slot);
+                one_sided::argument(self.flow, place) || one_sided::tensor(self.flow, place, led)
+            }
             _ => false,
         })
     }

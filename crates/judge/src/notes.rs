@@ -148,7 +148,7 @@ fn products(values: &[ExpectedError], excess: &[Excess], drift: &Drift) -> Optio
         let middle = median(&mut seen);
         (middle, product_precision(middle)?)
     };
-    if middle <= 0.0 {
+    if middle <= 0.0 || middle >= known.range.1 {
         return None;
     }
     let all = match products.len() {

@@ -1,7 +1,10 @@
-//! Arguments that one side alone was given: the other side has the function's default.
+//! Arguments that one side alone was given: the other side has the function's default, or no tensor.
 
+use super::difference::{Difference, Fact};
+use super::excess::BEYOND;
 use super::flow::{Flow, Place};
 use super::ops::{has_defaults, is_default, parameter};
+use super::precision::{PRODUCT_PRECISIONS, Precision};
 use probe_dump::{Number, Phase, Scalar, Slot, TensorRecord, Value};
 
 /// Returns true for a number or text that one side alone passes and that makes a difference: the other side does
@@ -44,6 +47,31 @@ pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
     }
     let is_default = is_default(node.base, name, value).unwrap_or_else(|| is_nothing(value));
     !is_default && node.results().any(|slot| !flow.fact((place.0, slot)).exact)
+}
+
+/// Returns true for a tensor that one side alone passes to a function, where its results are others than what both sides
+/// pass explains: a mask, weights of samples. `led` is what the function reads.
+pub(super) fn tensor(flow: &Flow<'_>, place: Place, led: &[Place]) -> bool {
+    let node = &flow.nodes[place.0];
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
+    let passes = |slot: Option<&Slot>| slot.is_some_and(|slot| slot.value.tensor().is_some());
+    let lacks = |slot: Option<&Slot>| slot.is_none_or(|slot| matches!(slot.value, Value::None));
+    let is_optional = (passes(b) && lacks(c)) || (lacks(b) && passes(c));
+    if !is_optional || node.is_backward() || node.traits.optimizes || reads_another_size(flow, place.0) {
+        return false;
+    }
+    let others = || led.iter().filter(|&&other| other != place).map(|&other| flow.fact(other));
+    let facts = || others().filter(|fact| fact.is_tensor);
+    if facts().any(|fact| fact.difference.hides_numbers()) {
+        return false;
+    }
+    let given = facts().map(Fact::relative).fold(0.0, f64::max);
+    let coarsest = PRODUCT_PRECISIONS.iter().map(|known| known.range.1).fold(0.0, f64::max);
+    node.results().map(|slot| flow.fact((place.0, slot))).any(|fact| {
+        let rounding = fact.dtype.and_then(Precision::of).map_or(0.0, |precision| precision.unknown);
+        let bound = (BEYOND * given.max(rounding)).max(coarsest);
+        fact.difference == Difference::Numbers && fact.relative() > bound
+    })
 }
 
 /// Returns the option that an argument of an optimizer sets for a group after the first: `lr` for `kwarg.1.lr`.

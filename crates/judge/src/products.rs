@@ -72,7 +72,10 @@ pub(super) fn coarse_statistics<'a>(products: impl Iterator<Item = &'a ExpectedE
         .collect();
     // Only the first third: later errors may come from a fault.
     products.truncate(products.len().div_ceil(3));
-    let coarse = products.iter().filter(|(error, least)| *error > SEEN * least).count() as f64;
+    // Statistics show no more than the error: what is off by more is off for another reason.
+    let largest = PRODUCT_PRECISIONS.iter().map(|known| known.range.1).fold(0.0, f64::max);
+    let is_coarse = |(error, least): &&(f64, f64)| *error > SEEN * least && *error < largest;
+    let coarse = products.iter().filter(is_coarse).count() as f64;
     let enough = products.len() >= LEAST_CALLS && coarse >= HALF * products.len() as f64;
     // A fault among them does not affect those before it.
     let all = products.iter().all(|(error, least)| error > least);

@@ -58,3 +58,20 @@ fn calls_that_differ_in_their_gradients_alone_are_named_in_the_forward_pass() {
     assert_eq!(judged(false), ["Torch.add.0.forward"]);
     assert_eq!(judged(true), ["Torch.mul.0.backward"], "calls of two kinds: which one is not known");
 }
+
+#[test]
+fn a_tensor_of_one_side_alone_is_an_argument_where_it_changes_the_result() {
+    let (x, weights) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let (tanh, weighted) = (x.map(f64::tanh), x.with(&weights, |x, weight| x * weight));
+    let judged = |made: &Drawn| {
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).tensor("output.0", &tanh, &tanh);
+        part.op("Torch.sin.0.forward").tensor("input.0", &weights, &weights);
+        part.tensor("output.0", &weights.map(f64::sin), &weights.map(f64::sin));
+        part.op("Functional.embedding_bag.0.forward").tensor("input.0", &tanh, &tanh);
+        part.tensor_of_one("kwarg.per_sample_weights", &weights).tensor("output.0", &weighted, made);
+        named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(&x), [Cause::Argument]);
+    assert_eq!(judged(&weighted.off(3, NOISE)), []);
+}
