@@ -8,14 +8,19 @@ use std::collections::HashSet;
 use super::Cause;
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact};
-use super::excess::UNJUDGED;
+use super::excess::{BEYOND, UNJUDGED};
+use super::expected::ExpectedErrors;
+use super::family::shows_own;
 use super::flow::{Flow, Place};
 use super::median::median;
+use super::products::is_large;
+use super::setting::Setting;
 use super::structure::writes;
+use super::value::ExpectedError;
 use probe_dump::{Number, Phase, Scalar, Slot, Value};
 
-/// Multiple of the rounding of one op that the ends of a step may be off by: twice the 3 bits that each op may be off by.
-const BEYOND: f64 = 64.0;
+/// Error that the ends of a step may always have: 64 roundings of binary32, twice the 3 bits that each op may be off by.
+const FINE: f64 = 64.0 * LEAST;
 
 /// Largest error of an end that still agrees.
 const LARGEST: f64 = 0.03;
@@ -24,7 +29,7 @@ const LARGEST: f64 = 0.03;
 const CANCELLED: f64 = 8.0 * LEAST;
 
 /// Rounding where no float type is used substantially: that of binary32.
-pub(super) const LEAST: f64 = 2.4e-7;
+const LEAST: f64 = 2.4e-7;
 
 /// Fewest gradients of which all agree: those of a few parameters may do so by chance.
 const FEWEST: usize = 4;
@@ -33,18 +38,16 @@ const FEWEST: usize = 4;
 const REASON: &str = "computed in another way, and all gradients agree";
 
 /// Removes candidates that are about the way in which something is computed, if there are no others and all ends agree;
-/// returns a remark on them. `rounding` is the error that one op leaves in this part, and `by_type` what the coarsest type
-/// alone leaves.
+/// returns a remark on them.
 pub(super) fn settle(
     flow: &mut Flow<'_>,
     candidates: &mut Vec<Candidate>,
-    (rounding, by_type): (f64, f64),
+    expected: &ExpectedErrors,
+    setting: &Setting,
 ) -> Option<String> {
     let first = candidates.iter().min_by_key(|candidate| candidate.op)?;
     let ends = gradients(flow)?;
-    // Statistics do not tell what coarse products leave from what a difference makes.
-    let by_statistics = ends.iter().any(|&place| flow.fact(place).statistics_only);
-    let rounding = if by_statistics { by_type } else { rounding.max(by_type).hypot(drift(flow)) };
+    let rounding = rounding(flow, &ends, &expected.values, setting);
     let last = ends.iter().map(|place| place.0).max().unwrap_or(0);
     let is_of_way = |candidate: &Candidate| candidate.op < last && is_of_way(flow, candidate);
     if !candidates.iter().all(is_of_way) || !agree(flow, &ends, rounding) {
@@ -59,6 +62,21 @@ pub(super) fn settle(
         (0..flow.nodes.len()).filter(|&op| flow.facts(op).any(Fact::differs)).collect();
     flow.excuse(&differing, REASON);
     Some(said)
+}
+
+/// Returns the error that one op leaves in this part: that of the coarsest type, or of coarse products.
+fn rounding(flow: &Flow<'_>, ends: &[Place], values: &[ExpectedError], setting: &Setting) -> f64 {
+    let by_type = setting.coarsest.map_or(LEAST, |coarsest| coarsest.unknown);
+    // Statistics do not tell what coarse products leave from what a difference makes.
+    if ends.iter().any(|&place| flow.fact(place).statistics_only) {
+        return by_type;
+    }
+    // A product behind a difference shows what that makes, and the finest of the others what all of them leave.
+    let forward = values.iter().filter(|value| value.family.phase == Phase::Forward && is_large(value));
+    let products = forward.filter(|value| value.is_product() && shows_own(value));
+    let finest = products.map(|value| value.error).fold(f64::INFINITY, f64::min);
+    let by_products = if finest.is_finite() { finest } else { 0.0 };
+    by_type.max(by_products).hypot(drift(flow))
 }
 
 /// Returns what earlier steps have left in half of the weights.
@@ -121,11 +139,11 @@ fn gradients(flow: &Flow<'_>) -> Option<Vec<Place>> {
 /// Returns true if these gradients and the losses agree.
 fn agree(flow: &Flow<'_>, gradients: &[Place], rounding: f64) -> bool {
     let size = gradients.iter().map(|&place| flow.fact(place).norm).fold(0.0, f64::max);
-    let bound = (BEYOND * rounding).min(LARGEST);
+    let bound = (BEYOND * rounding).clamp(FINE, LARGEST);
     let is_near = |place: &Place| {
         let fact = flow.fact(*place);
         match fact.difference {
-            Difference::None => true,
+            Difference::None => fact.exact || fact.is_measured,
             // One that is zero in exact arithmetic is noise, of the size that larger ones leave.
             Difference::Numbers => {
                 let error = fact.distance.max(fact.likely * fact.norm);
@@ -135,7 +153,7 @@ fn agree(flow: &Flow<'_>, gradients: &[Place], rounding: f64) -> bool {
             _ => fact.allowed,
         }
     };
-    gradients.iter().all(is_near) && losses(flow).iter().all(is_near)
+    size > 0.0 && gradients.iter().all(is_near) && losses(flow).iter().all(is_near)
 }
 
 /// Returns the numbers of the forward pass that no op of both sides reads.

@@ -95,7 +95,7 @@ fn key(value: &ExpectedError) -> ProductKey {
 }
 
 /// Returns true if a call's error is mostly its own.
-fn shows_own(value: &ExpectedError) -> bool {
+pub(super) fn shows_own(value: &ExpectedError) -> bool {
     value.elements > 1.0
         && (value.clean || (value.explained < SHARE * value.error && value.explained < CLEAN * value.least))
 }

@@ -122,13 +122,11 @@ fn suspects(
     let mut remarks = cleared.unwrap_or_default();
     let agreement = Agreement::of(flow, expected, excess, setting.coarsest);
     let structure = structure::of(flow, &agreement, &mut candidates);
-    let by_type = setting.coarsest.map_or(ends::LEAST, |coarsest| coarsest.unknown);
-    let rounding = (agreement.rounding, by_type);
     candidates.extend(structure.fault);
     flow.excuse(&structure.rewritten, structure.excuse);
     let mut candidates = origin::of_candidates(flow, candidates);
     remarks.extend(gradient_marks::settle(flow, &mut candidates));
-    let settled = ends::settle(flow, &mut candidates, rounding);
+    let settled = ends::settle(flow, &mut candidates, expected, setting);
     if candidates.is_empty() && !history.diverged && settled.is_none() {
         let unexplained = closing::unexplained(flow, expected, excess)
             .filter(|candidate| !structure.rewritten.contains(&candidate.op));

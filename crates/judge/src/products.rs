@@ -56,7 +56,7 @@ pub(super) struct Products {
 }
 
 /// Returns true for a product with many terms and elements.
-fn is_large(value: &ExpectedError) -> bool {
+pub(super) fn is_large(value: &ExpectedError) -> bool {
     value.elements >= LARGE.0 && value.terms >= LARGE.1
 }
 

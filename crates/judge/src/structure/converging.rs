@@ -34,7 +34,7 @@ pub(crate) struct Agreement<'f, 'a> {
     /// Positions of each side's ops by name, made when they are needed.
     names: OnceCell<[HashMap<&'a str, usize>; 2]>,
     /// Error that one op leaves in this part: rounding of the coarsest type, or of coarse products.
-    pub(crate) rounding: f64,
+    pub(super) rounding: f64,
 }
 
 impl<'f, 'a> Agreement<'f, 'a> {
