@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -141,6 +143,8 @@ def _run_replay(options: argparse.Namespace) -> int:
     from probe.replay.recorded import NotReplayed
 
     _device(options.device)
+    if options.output:
+        _new_folder(Path(options.output))
     try:
         folder = reports.folder_for(options.report, options.against, options.dump)
     except reports.NotKept as error:
@@ -173,6 +177,20 @@ def _run_replay(options: argparse.Namespace) -> int:
         except OSError as error:
             raise Misused(f"{options.output}: {error.strerror}; choose a new folder") from None
     return WRONG if outcome.guilty else WELL
+
+
+def _new_folder(folder: Path) -> None:
+    """Says so before anything is computed where a folder cannot be made."""
+    above = next(each for each in folder.absolute().parents if each.exists())
+    number = 0
+    if folder.exists():
+        number = errno.EEXIST
+    elif not above.is_dir():
+        number = errno.ENOTDIR
+    elif not os.access(above, os.W_OK | os.X_OK):
+        number = errno.EACCES
+    if number:
+        raise Misused(f"{folder}: {os.strerror(number)}; choose a new folder")
 
 
 def _shown(replays: Path) -> str:

@@ -318,5 +318,12 @@ def test_the_script_needs_torch_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     for name in ("repro.py", "ISSUE.md"):
         text = (folder / name).read_text()
         assert str(tmp_path) not in text and str(TESTDATA) not in text
-    assert command.main("replay", [*PAIR, "--op", "Functional.gelu.1.forward", "-o", str(folder)]) == 2
-    assert "choose a new folder" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(one, "replay", lambda *_: pytest.fail("was computed"))
+    for folder, reason in ((tmp_path, "File exists"), (tmp_path / "file" / "repro", "Not a directory")):
+        assert command.main("replay", [*PAIR, "--op", "Functional.gelu.1.forward", "-o", str(folder)]) == 2
+        said = capsys.readouterr().err
+        assert f"{folder}: {reason}; choose a new folder" in said, said
