@@ -281,7 +281,7 @@ def whole(program: type[Program]) -> Callable[[torch.dtype], Made]:
 def optimizer(name: str, parameters: Any, **options: float) -> torch.optim.Optimizer:
     """The optimizer `name` as one uses it."""
     from programs.lion import Lion
-    from programs.optimizers import Adan, Lamb, Lars, Muon
+    from programs.optimizers import Adan, Lamb, Lars, Muon, ScheduleFree, Shampoo
 
     made = {
         "adamw": lambda p: torch.optim.AdamW(p, 1e-3, **options),
@@ -299,5 +299,7 @@ def optimizer(name: str, parameters: Any, **options: float) -> torch.optim.Optim
         "lamb": lambda p: Lamb(p, 1e-2, **options),
         "lars": lambda p: Lars(p, 0.3, **options),
         "adan": lambda p: Adan(p, 3e-3, **options),
+        "schedule_free": lambda p: ScheduleFree(p, 2e-3, **options),
+        "shampoo": lambda p: Shampoo(p, 3e-3, **options),
     }
     return made[name](parameters)

@@ -55,6 +55,8 @@ UPDATES = {
     "lamb": ("add_.Tensor",),
     "lars": ("add_.Tensor",),
     "adan": ("add_.Tensor",),
+    "schedule_free": ("add_.Tensor",),
+    "shampoo": ("add_.Tensor",),
 }
 #: Faults by phase, in the order in which they are dealt out.
 MENU = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from programs import (
-    agreement, aligned, densities, fields, generative, geometric, languages, matchings, memories, mixtures, pictures, recognition, restored,
-    rewarded, sequences, sounds, tables, vision,
+    agreement, aligned, densities, features, fields, frames, generative, geometric, languages, matchings, memories, mixtures, motions,
+    pairs, parts, pictures, recognition, restored, rewarded, sequences, sounds, tables, vision, writing,
 )  # fmt: skip
 from programs.program import Program
 
@@ -35,9 +35,18 @@ LATER: dict[str, type[Program]] = {
     **sounds.PROGRAMS,
     **tables.PROGRAMS,
 }
-#: Those that were written when it had been mended on these too. They are sealed.
-SEALED: dict[str, type[Program]] = {**matchings.PROGRAMS, **restored.PROGRAMS}
-PROGRAMS: dict[str, type[Program]] = {**FIRST, **BROAD, **LATER, **SEALED}
+#: Those that came when all of the broad ones were open. The judge was not mended on them: they are only counted.
+UNSEEN: dict[str, type[Program]] = {
+    **features.PROGRAMS,
+    **frames.PROGRAMS,
+    **matchings.PROGRAMS,
+    **motions.PROGRAMS,
+    **pairs.PROGRAMS,
+    **parts.PROGRAMS,
+    **restored.PROGRAMS,
+    **writing.PROGRAMS,
+}
+PROGRAMS: dict[str, type[Program]] = {**FIRST, **BROAD, **LATER, **UNSEEN}
 #: The programs whose wrong answers may be read; of the others, `score.py` tells counts. Half of the first group and the last one are
 #: sealed. What was sealed of the others was counted before it was read: see benches/README.md.
 SEEN = frozenset([*random.Random(35).sample(sorted(FIRST), len(FIRST) // 2), *BROAD, *LATER])

@@ -177,7 +177,7 @@ class Matcher(Program):
         return -chosen.mean(0).sum() if self.variant == "mean" else -chosen.mean()
 
 
-class Detector(Program):
+class Anchors(Program):
     """Boxes and classes at anchors: a focal loss, and one of generalised overlap."""
 
     broad = True
@@ -256,4 +256,4 @@ class Detector(Program):
         return self.focal(logits, wanted) / count + (0.5 if self.variant == "unweighted" else 2.0) * apart / count
 
 
-PROGRAMS: dict[str, type[Program]] = {"slots": Slots, "matcher": Matcher, "detector": Detector}
+PROGRAMS: dict[str, type[Program]] = {"slots": Slots, "matcher": Matcher, "anchors": Anchors}

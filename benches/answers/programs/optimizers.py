@@ -1,4 +1,4 @@
-"""More optimizers that are not torch's: updates that are orthogonal, that have a trust ratio, or that look at a gradient's change."""
+"""More optimizers that are not torch's: updates that are orthogonal or whitened, that have a trust ratio, or that need no schedule."""
 
 from __future__ import annotations
 
@@ -125,3 +125,67 @@ class Adan(torch.optim.Optimizer):
                 size = (square / (1 - three**count)).sqrt_().add_(group["eps"])
                 way = (mean / (1 - one**count) + two * moved / (1 - two**count)) / size
                 p.add_(way, alpha=-group["lr"]).div_(1 + group["lr"] * group["decay"])
+
+
+class ScheduleFree(torch.optim.Optimizer):
+    """Adam's step of a fast point. Gradients are taken between it and the mean of where it was, so that no schedule is needed."""
+
+    def __init__(
+        self, params: Any, lr: float = 2e-3, betas: tuple[float, float] = (0.9, 0.99), eps: float = 1e-8, decay: float = 0.0
+    ) -> None:
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "decay": decay})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:
+        for group in self.param_groups:
+            low, high = group["betas"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                count = state["step"] = state.get("step", 0) + 1
+                fast = state["fast"] if "fast" in state else state.setdefault("fast", p.clone())
+                square = state.setdefault("square", torch.zeros_like(p)).mul_(high).addcmul_(p.grad, p.grad, value=1 - high)
+                way = p.grad / (square / (1 - high**count)).sqrt_().add_(group["eps"])
+                way = way + group["decay"] * p
+                p.lerp_(fast, 1 / count)
+                p.add_(way, alpha=group["lr"] * (low * (1 - 1 / count) - 1))
+                fast.add_(way, alpha=-group["lr"])
+
+
+class Shampoo(torch.optim.Optimizer):
+    """Gradients of matrices are whitened from both sides, and steps have one size. Vectors step as RMSprop does."""
+
+    def __init__(self, params: Any, lr: float = 3e-3, keep: float = 0.9, momentum: float = 0.5, eps: float = 0.05) -> None:
+        super().__init__(params, {"lr": lr, "keep": keep, "momentum": momentum, "eps": eps})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                state = self.state[p]
+                mean = state.setdefault("momentum", torch.zeros_like(p)).mul_(group["momentum"]).add_(p.grad)
+                if p.dim() < 2:
+                    square = state.setdefault("square", torch.zeros_like(p)).mul_(group["keep"]).addcmul_(p.grad, p.grad)
+                    way = mean / (square + 1e-12).sqrt()
+                else:
+                    way = self.whitened(p, mean.flatten(1), state, group).view_as(p)
+                p.add_(way, alpha=-group["lr"])
+
+    def whitened(self, p: torch.Tensor, mean: torch.Tensor, state: dict[str, Any], group: dict[str, Any]) -> torch.Tensor:
+        g = p.grad.flatten(1)
+        left = state.setdefault("left", g.new_zeros(len(g), len(g))).mul_(group["keep"]).add_(g @ g.mT)
+        right = state.setdefault("right", g.new_zeros(g.shape[1], g.shape[1])).mul_(group["keep"]).add_(g.mT @ g)
+        way = fourth_root(left, group["eps"]) @ mean @ fourth_root(right, group["eps"])
+        return way * (way.numel() ** 0.5 / (way.norm() + 1e-12))
+
+
+def fourth_root(m: torch.Tensor, eps: float) -> torch.Tensor:
+    """The inverse of the fourth root of a matrix to which a part of its mean size is added."""
+    full = m.float() if m.dtype == torch.bfloat16 else m
+    least = eps * full.diagonal().mean() + 1e-12
+    # The routine stops the program at what is not finite.
+    values, vectors = torch.linalg.eigh(full.nan_to_num(0.0, 0.0, 0.0))
+    return ((vectors * (values.clamp_min(0) + least) ** -0.25) @ vectors.mT).to(m.dtype)
