@@ -8,13 +8,13 @@
 
 use super::candidate::{Beyond, Candidate};
 use super::difference::{ByIdentity, Difference, Fact};
+use super::ends::{gradients, is_end};
 use super::expected::ExpectedErrors;
 use super::flow::{Flow, Place};
 use super::hard_faults::numeric;
 use super::transfer::{self, InputError};
 use super::value::{Excess, ExpectedError, ValueKind};
 use super::{Cause, SlotJudgement, Verdict};
-use probe_dump::Phase;
 use probe_pair::BySlot;
 
 /// Errors below this are no loss that went another way.
@@ -83,10 +83,7 @@ pub(super) fn unexplained(
 
 /// Returns the results of parameter gradients with a known error.
 fn parameter_gradients<'f>(flow: &'f Flow<'_>) -> impl Iterator<Item = (Place, &'f Fact)> {
-    let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
-    let nodes = nodes.filter(|(_, node)| node.op.name.phase() == Phase::ParameterGradient);
-    let places = nodes.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)));
-    places.map(|place| (place, flow.fact(place))).filter(|(_, fact)| {
+    gradients(flow).map(|place| (place, flow.fact(place))).filter(|(_, fact)| {
         fact.is_float && fact.is_measured && !fact.statistics_only && !fact.swamped && !fact.allowed
     })
 }
@@ -118,16 +115,6 @@ fn beyond_all(flow: &Flow<'_>, unled: &[Place], largest: f64) -> Option<Candidat
 
 fn is_judged(value: &ExpectedError) -> bool {
     value.family.role == ValueKind::Result && !value.statistics_only
-}
-
-/// Returns true for a value that nothing reads: a loss, a gradient of a parameter.
-fn is_end(flow: &Flow<'_>, place: Place) -> bool {
-    let (b, c) = flow.pair.slot_at(place.0, place.1);
-    let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
-    let mut readers = sides.flat_map(|(side, slot)| flow.values.readers(side, slot));
-    let node = &flow.nodes[place.0];
-    let last = node.op.name.phase() == Phase::ParameterGradient || readers.all(|reader| reader.0 <= place.0);
-    last && !node.traits.optimizes
 }
 
 /// Errors that values may have by what the ops before them may make.

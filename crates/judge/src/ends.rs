@@ -11,8 +11,9 @@ use super::difference::{Difference, Fact};
 use super::excess::{BEYOND, UNJUDGED};
 use super::expected::ExpectedErrors;
 use super::family::shows_own;
-use super::flow::{Flow, Place};
+use super::flow::{Flow, Node, Place};
 use super::median::median;
+use super::precision::Precision;
 use super::products::is_large;
 use super::setting::Setting;
 use super::structure::writes;
@@ -20,16 +21,13 @@ use super::value::ExpectedError;
 use probe_dump::{Number, Phase, Scalar, Slot, Value};
 
 /// Error that the ends of a step may always have: 64 roundings of binary32, twice the 3 bits that each op may be off by.
-const FINE: f64 = 64.0 * LEAST;
+const FINE: f64 = 64.0 * Precision::BINARY32.unknown;
 
 /// Largest error of an end that still agrees.
 const LARGEST: f64 = 0.03;
 
 /// Error, relative to the largest gradient, that binary32 leaves in one of which nearly all cancels: 8 roundings.
-const CANCELLED: f64 = 8.0 * LEAST;
-
-/// Rounding where no float type is used substantially: that of binary32.
-const LEAST: f64 = 2.4e-7;
+const CANCELLED: f64 = 8.0 * Precision::BINARY32.unknown;
 
 /// Fewest gradients of which all agree: those of a few parameters may do so by chance.
 const FEWEST: usize = 4;
@@ -46,11 +44,17 @@ pub(super) fn settle(
     setting: &Setting,
 ) -> Option<String> {
     let first = candidates.iter().min_by_key(|candidate| candidate.op)?;
-    let ends = gradients(flow)?;
-    let rounding = rounding(flow, &ends, &expected.values, setting);
-    let last = ends.iter().map(|place| place.0).max().unwrap_or(0);
-    let is_of_way = |candidate: &Candidate| candidate.op < last && is_of_way(flow, candidate);
-    if !candidates.iter().all(is_of_way) || !agree(flow, &ends, rounding) {
+    if !candidates.iter().all(|candidate| is_of_way(flow, candidate)) {
+        return None;
+    }
+    let ends: Vec<Place> = gradients(flow).collect();
+    let last = ends.last()?.0;
+    let is_told = ends.len() >= FEWEST && candidates.iter().all(|candidate| candidate.op < last);
+    let is_alone = |node: &Node<'_>| node.op.name.phase() == Phase::ParameterGradient && !node.is_paired;
+    if !is_told || flow.nodes.iter().any(is_alone) {
+        return None;
+    }
+    if !agree(flow, &ends, rounding(flow, &ends, &expected.values, setting)) {
         return None;
     }
     let said = format!(
@@ -66,7 +70,7 @@ pub(super) fn settle(
 
 /// Returns the error that one op leaves in this part: that of the coarsest type, or of coarse products.
 fn rounding(flow: &Flow<'_>, ends: &[Place], values: &[ExpectedError], setting: &Setting) -> f64 {
-    let by_type = setting.coarsest.map_or(LEAST, |coarsest| coarsest.unknown);
+    let by_type = setting.coarsest.unwrap_or(&Precision::BINARY32).unknown;
     // Statistics do not tell what coarse products leave from what a difference makes.
     if ends.iter().any(|&place| flow.fact(place).statistics_only) {
         return by_type;
@@ -127,13 +131,21 @@ fn is_of_sizes(flow: &Flow<'_>, op: usize) -> bool {
     })
 }
 
-/// Returns the gradients of parameters, if both sides have all of them.
-fn gradients(flow: &Flow<'_>) -> Option<Vec<Place>> {
-    let nodes = flow.nodes.iter().enumerate();
-    let nodes: Vec<_> = nodes.filter(|(_, node)| node.op.name.phase() == Phase::ParameterGradient).collect();
-    let places: Vec<Place> =
-        nodes.iter().flat_map(|&(op, node)| node.results().map(move |slot| (op, slot))).collect();
-    (places.len() >= FEWEST && nodes.iter().all(|(_, node)| node.is_paired)).then_some(places)
+/// Returns the gradients of parameters that both sides have, in execution order.
+pub(super) fn gradients(flow: &Flow<'_>) -> impl Iterator<Item = Place> {
+    let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
+    let nodes = nodes.filter(|(_, node)| node.op.name.phase() == Phase::ParameterGradient);
+    nodes.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)))
+}
+
+/// Returns true for a value that nothing reads: a loss, a gradient of a parameter.
+pub(super) fn is_end(flow: &Flow<'_>, place: Place) -> bool {
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
+    let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
+    let mut readers = sides.flat_map(|(side, slot)| flow.values.readers(side, slot));
+    let node = &flow.nodes[place.0];
+    let last = node.op.name.phase() == Phase::ParameterGradient || readers.all(|reader| reader.0 <= place.0);
+    last && !node.traits.optimizes
 }
 
 /// Returns true if these gradients and the losses agree.
@@ -153,22 +165,16 @@ fn agree(flow: &Flow<'_>, gradients: &[Place], rounding: f64) -> bool {
             _ => fact.allowed,
         }
     };
-    size > 0.0 && gradients.iter().all(is_near) && losses(flow).iter().all(is_near)
+    size > 0.0 && gradients.iter().all(is_near) && losses(flow).all(|place| is_near(&place))
 }
 
-/// Returns the numbers of the forward pass that no op of both sides reads.
-fn losses(flow: &Flow<'_>) -> Vec<Place> {
-    let forward = flow.nodes.iter().enumerate().filter(|(_, node)| {
-        node.is_paired && node.op.name.phase() == Phase::Forward && !node.traits.optimizes
-    });
+/// Returns the numbers of the forward pass that no op reads.
+fn losses(flow: &Flow<'_>) -> impl Iterator<Item = Place> {
+    let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
+    let forward = nodes.filter(|(_, node)| node.op.name.phase() == Phase::Forward);
     let results = forward.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)));
-    results
-        .filter(|&place| {
-            let fact = flow.fact(place);
-            let (b, c) = flow.pair.slot_at(place.0, place.1);
-            let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
-            let mut readers = sides.flat_map(|(side, slot)| flow.values.readers(side, slot));
-            fact.is_float && fact.len <= 1.0 && readers.all(|reader| reader.0 <= place.0)
-        })
-        .collect()
+    results.filter(|&place| {
+        let fact = flow.fact(place);
+        fact.is_float && fact.len <= 1.0 && is_end(flow, place)
+    })
 }

@@ -4,7 +4,7 @@ use super::difference::{Difference, Fact};
 use super::excess::BEYOND;
 use super::flow::{Flow, Place};
 use super::ops::{has_defaults, is_default, parameter};
-use super::precision::{PRODUCT_PRECISIONS, Precision};
+use super::precision::{COARSEST_PRODUCT, Precision};
 use probe_dump::{Number, Phase, Scalar, Slot, TensorRecord, Value};
 
 /// Returns true for a number or text that one side alone passes and that makes a difference: the other side does
@@ -60,16 +60,17 @@ pub(super) fn tensor(flow: &Flow<'_>, place: Place, led: &[Place]) -> bool {
     if !is_optional || node.is_backward() || node.traits.optimizes || reads_another_size(flow, place.0) {
         return false;
     }
-    let others = || led.iter().filter(|&&other| other != place).map(|&other| flow.fact(other));
-    let facts = || others().filter(|fact| fact.is_tensor);
+    let facts = || {
+        let others = led.iter().filter(|&&other| other != place).map(|&other| flow.fact(other));
+        others.filter(|fact| fact.is_tensor)
+    };
     if facts().any(|fact| fact.difference.hides_numbers()) {
         return false;
     }
     let given = facts().map(Fact::relative).fold(0.0, f64::max);
-    let coarsest = PRODUCT_PRECISIONS.iter().map(|known| known.range.1).fold(0.0, f64::max);
     node.results().map(|slot| flow.fact((place.0, slot))).any(|fact| {
         let rounding = fact.dtype.and_then(Precision::of).map_or(0.0, |precision| precision.unknown);
-        let bound = (BEYOND * given.max(rounding)).max(coarsest);
+        let bound = (BEYOND * given.max(rounding)).max(COARSEST_PRODUCT);
         fact.difference == Difference::Numbers && fact.relative() > bound
     })
 }

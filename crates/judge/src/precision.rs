@@ -25,6 +25,8 @@ pub(super) struct Precision {
 }
 
 impl Precision {
+    pub(super) const BINARY32: Self = Self::new([-23, -22, -22, -17, -9]);
+
     /// Builds the floors from powers of two.
     const fn new([unit, least, unknown, function, product]: [i64; 5]) -> Self {
         Self {
@@ -39,14 +41,13 @@ impl Precision {
     /// Returns the floors of a dtype; `None` for exact types.
     pub(super) fn of(dtype: DType) -> Option<&'static Self> {
         const F64: Precision = Precision::new([-52, -51, -49, -40, -30]);
-        const F32: Precision = Precision::new([-23, -22, -22, -17, -9]);
         const F16: Precision = Precision::new([-10, -13, -12, -7, -7]);
         const BF16: Precision = Precision::new([-7, -10, -9, -4, -4]);
         const F8E4M3: Precision = Precision::new([-3, -6, -4, -3, -3]);
         const F8E5M2: Precision = Precision::new([-2, -5, -3, -2, -2]);
         Some(match dtype {
             DType::F64 | DType::C128 => &F64,
-            DType::F32 | DType::C64 => &F32,
+            DType::F32 | DType::C64 => &Self::BINARY32,
             DType::F16 => &F16,
             DType::Bf16 => &BF16,
             DType::F8E4M3 => &F8E4M3,
@@ -111,6 +112,9 @@ pub(super) const PRODUCT_PRECISIONS: [ProductPrecision; 2] = [
         repair: "to compute both sides in float32, set torch.set_float32_matmul_precision(\"highest\")",
     },
 ];
+
+/// Level of binary32 products that no such precision explains any more.
+pub(super) const COARSEST_PRODUCT: f64 = PRODUCT_PRECISIONS[1].range.1;
 
 /// Returns the precision that explains a level of binary32 products, if any.
 pub(super) fn product_precision(level: f64) -> Option<&'static ProductPrecision> {

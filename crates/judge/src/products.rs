@@ -7,7 +7,7 @@ use std::f64::consts::SQRT_2;
 
 use super::median::median;
 use super::ops::Kind;
-use super::precision::{PRODUCT_PRECISIONS, ProductPrecision};
+use super::precision::{COARSEST_PRODUCT, PRODUCT_PRECISIONS, ProductPrecision};
 use super::value::{ExpectedError, LEAST_CALLS, MANY};
 use probe_dump::DType;
 
@@ -73,8 +73,7 @@ pub(super) fn coarse_statistics<'a>(products: impl Iterator<Item = &'a ExpectedE
     // Only the first third: later errors may come from a fault.
     products.truncate(products.len().div_ceil(3));
     // Statistics show no more than the error: what is off by more is off for another reason.
-    let largest = PRODUCT_PRECISIONS.iter().map(|known| known.range.1).fold(0.0, f64::max);
-    let is_coarse = |(error, least): &&(f64, f64)| *error > SEEN * least && *error < largest;
+    let is_coarse = |(error, least): &&(f64, f64)| *error > SEEN * least && *error < COARSEST_PRODUCT;
     let coarse = products.iter().filter(is_coarse).count() as f64;
     let enough = products.len() >= LEAST_CALLS && coarse >= HALF * products.len() as f64;
     // A fault among them does not affect those before it.

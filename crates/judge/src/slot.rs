@@ -9,8 +9,8 @@ use super::slot_view::SlotView;
 use super::{Verdict, argument, tensor, user_rule};
 use probe_dump::{Scalar, Slot, SlotSide, TensorRecord, Value};
 
-/// Arguments that say where and in which order a result is kept, and what else is returned beside it.
-const PLACES: [&str; 9] = [
+/// Arguments without effect on any number: they say where and in which order a result is kept, and what is returned beside it.
+const WITHOUT_EFFECT: [&str; 9] = [
     "kwarg.inplace",
     "kwarg.memory_format",
     "kwarg.non_blocking",
@@ -85,11 +85,13 @@ impl SlotView<'_> {
                 }
                 fact
             }
-            (Value::Scalar(x), Value::Scalar(y)) if x != y && PLACES.contains(&&*b.path) => Fact::certain(
-                Verdict::Close,
-                Difference::None,
-                &format!("{x} against {y}: what is kept or returned besides changes no number"),
-            ),
+            (Value::Scalar(x), Value::Scalar(y)) if x != y && WITHOUT_EFFECT.contains(&&*b.path) => {
+                Fact::certain(
+                    Verdict::Close,
+                    Difference::None,
+                    &format!("{x} against {y}: what is kept or returned besides changes no number"),
+                )
+            }
             (Value::Scalar(x), Value::Scalar(y)) => argument::compare(x, y, self.setting.mixed.is_some()),
             (Value::None, Value::None) => Fact::certain(Verdict::BitEqual, Difference::None, "").equal(),
             (Value::Unsupported, _) | (_, Value::Unsupported) => {

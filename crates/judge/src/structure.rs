@@ -19,7 +19,7 @@ use called::without_same_calls;
 pub(super) use converging::Agreement;
 use levels::Levels;
 use micro_batches::MicroBatches;
-use named::named;
+use named::{called_otherwise, named};
 pub(super) use unpaired::writes;
 use unpaired::{are_same_calls, computes, computing, counts, stand_for_themselves, tensors};
 
@@ -97,6 +97,9 @@ pub(super) fn of<'a>(
         } else if fault.is_none() {
             let shown = candidates.iter().find(|candidate| is_behind(group, candidate));
             let named = named(flow, place, first, shown);
+            let leads = candidates.iter().any(|candidate| candidate.op < named);
+            let called = Some(named).filter(|_| !leads).and_then(|named| called_otherwise(flow, named));
+            let named = called.unwrap_or(named);
             let said = said(flow, group, named, shown);
             fault = Some(Candidate { said, ..Candidate::at(named, None, Cause::Structure) });
         }

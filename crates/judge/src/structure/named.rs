@@ -12,37 +12,10 @@ use probe_pair::{Substitution, apart, value_key};
 /// Maximum number of a group's ops that are compared to find it.
 const LOOKED_AT: usize = 256;
 
-/// Returns the op that is named for a group: one of its own, or for an op of the backward pass the calls of the forward pass
-/// that it comes from.
-pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
-    let own = own(flow, place, first, shown);
-    if flow.nodes[own].is_backward() { called_otherwise(flow, own).unwrap_or(own) } else { own }
-}
-
-/// Returns the first of the ops that one side alone calls in the forward pass, where there are some of one kind: their values
-/// agree, so that they are told by their gradients alone.
-fn called_otherwise(flow: &Flow<'_>, op: usize) -> Option<usize> {
-    let names = |ops: &[usize]| ops.iter().map(|&op| flow.nodes[op].base).collect::<BTreeSet<&str>>();
-    let makes =
-        |ops: &[usize]| ops.iter().any(|&op| computes(&flow.nodes[op]) || flow.nodes[op].base == "detach");
-    let groups = flow.pair.substitutions.iter().filter(|group| {
-        let mut ops = group.baseline.iter().chain(&group.candidate);
-        ops.all(|&of| of < op && flow.nodes[of].op.name.phase() == Phase::Forward)
-            && (makes(&group.baseline) || makes(&group.candidate))
-    });
-    let mut kinds = HashSet::new();
-    let mut first = None;
-    for group in groups {
-        kinds.insert([names(&group.baseline), names(&group.candidate)]);
-        first = first.or_else(|| group.baseline.iter().chain(&group.candidate).copied().min());
-    }
-    first.filter(|_| kinds.len() == 1)
-}
-
 /// Returns the op of a group that is named. If the group replaces others: the candidate's first op that
 /// computes from data and whose result no baseline op has there. If only one side has ops: the first, or its
 /// forward call if it is a backward op.
-fn own(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
+pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -> usize {
     let group = &flow.pair.substitutions[place];
     let alone = match computing(flow, group) {
         _ if group.baseline.is_empty() || group.candidate.is_empty() => Some(first),
@@ -98,6 +71,29 @@ fn own(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&Candidate>) -
     }
     let suspect = suspects.iter().find(|&&op| !has_counterpart(&flow.nodes[op])).or(suspects.last());
     suspect.copied().or(group.candidate.first().copied()).unwrap_or(first)
+}
+
+/// Returns the call of the forward pass that an op of the backward pass comes from: the first of those that one side alone
+/// has, where there are some of one kind. Their values agree, so that they are told by their gradients alone.
+pub(super) fn called_otherwise(flow: &Flow<'_>, op: usize) -> Option<usize> {
+    if !flow.nodes[op].is_backward() {
+        return None;
+    }
+    let names = |ops: &[usize]| ops.iter().map(|&op| flow.nodes[op].base).collect::<BTreeSet<&str>>();
+    let makes =
+        |ops: &[usize]| ops.iter().any(|&op| computes(&flow.nodes[op]) || flow.nodes[op].base == "detach");
+    let groups = flow.pair.substitutions.iter().filter(|group| {
+        let mut ops = group.baseline.iter().chain(&group.candidate);
+        ops.all(|&of| of < op && flow.nodes[of].op.name.phase() == Phase::Forward)
+            && (makes(&group.baseline) || makes(&group.candidate))
+    });
+    let mut kinds = HashSet::new();
+    let mut first = None;
+    for group in groups {
+        kinds.insert([names(&group.baseline), names(&group.candidate)]);
+        first = first.or_else(|| group.baseline.iter().chain(&group.candidate).copied().min());
+    }
+    first.filter(|_| kinds.len() == 1)
 }
 
 /// Returns the distance between the extremes and norm of a tensor and those of several tensors combined,
