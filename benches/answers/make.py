@@ -38,7 +38,7 @@ def work(model: str, folder: Path, tools: list[str], small: bool, data: bool) ->
     import plan
     import runs
 
-    kind = models.kinds()[model]
+    kind = models.kind(model)
     calls: dict[str, list[device.Call]] = {}
     for precision in runs.PRECISIONS:
         listed = device.Device(listing=True)
@@ -198,6 +198,7 @@ def main() -> None:
     arguments.add_argument("--models", default="")
     arguments.add_argument("--jobs", type=int, default=1)
     arguments.add_argument("--programs", action="store_true", help="the programs alone, without the models")
+    arguments.add_argument("--drawn", default="", help="programs of these seeds alone, such as 1-40; a seed that is new is new to the judge")
     arguments.add_argument("--small", action="store_true", help=f"a few cases of {', '.join(SMALL)}")
     arguments.add_argument("--data", action="store_true", help="cases for replay: level op, task tensor; `replayed.py` scores them")
     arguments.add_argument(
@@ -215,7 +216,10 @@ def main() -> None:
 
     every = [name for name, kind in models.kinds().items() if kind.program or not chosen.programs]
     wanted = chosen.models.split(",") if chosen.models else SMALL if chosen.small else every
-    unknown = [name for name in wanted if name not in models.kinds()]
+    if chosen.drawn:
+        first, _, last = chosen.drawn.partition("-")
+        wanted = [f"drawn-{seed}" for seed in range(int(first), int(last or first) + 1)]
+    unknown = [] if chosen.drawn else [name for name in wanted if name not in models.kinds()]
     if unknown:
         arguments.error(f"no such model: {', '.join(unknown)}; there are {', '.join(models.kinds())}")
     tools = [tool for tool in chosen.tools.split(",") if tool == "probe" or importlib.util.find_spec(tool)]

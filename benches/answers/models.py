@@ -20,7 +20,7 @@ Made = tuple[nn.Module, Loss]
 @dataclass(frozen=True)
 class Kind:
     """`split`: `tuned` and `wide`, whose cases may be looked at while the judge is written, or `held`, whose cases may not. Of
-    `wide` models a short deal of cases is made. Programs are `seen` or `sealed`."""
+    `wide` models a short deal of cases is made. Programs are `seen`, `sealed` or `drawn`."""
 
     make: Callable[[torch.dtype], Made]
     split: str
@@ -267,6 +267,16 @@ def kinds() -> dict[str, Kind]:
 
     programs = {name: Kind(whole(made), split(name), made.optimizers[0], made) for name, made in PROGRAMS.items()}
     return {**KINDS, **more_models.KINDS, **fresh_models.KINDS, **programs}
+
+
+def kind(name: str) -> Kind:
+    """The model or program of this name; `drawn-7` is the program of the seed 7."""
+    from programs import drawn
+
+    if name.startswith(drawn.NAME):
+        made = drawn.drawn(name)
+        return Kind(whole(made), "drawn", made.optimizers[0], made)
+    return kinds()[name]
 
 
 def whole(program: type[Program]) -> Callable[[torch.dtype], Made]:

@@ -96,7 +96,7 @@ class Training:
     """A model or a program with its optimizers, and one step of it after another."""
 
     def __init__(self, kind: str, precision: str, edit: dict[str, Any] | None, optimizer: str | None) -> None:
-        chosen = models.kinds()[kind]
+        chosen = models.kind(kind)
         dtype = torch.bfloat16 if precision == "bfloat16" else torch.float32
         self.precision, self.program = precision, None
         if chosen.program:
