@@ -158,6 +158,16 @@ impl Part {
         self
     }
 
+    /// Says that the tensors of the last op require a gradient.
+    pub(super) fn requires_grad(&mut self) -> &mut Self {
+        for slot in self.sides.iter_mut().filter_map(|ops| ops.last_mut()).flat_map(|op| &mut op.slots) {
+            if let Value::Tensor(record) = &mut slot.value {
+                Arc::make_mut(record).requires_grad = Some(true);
+            }
+        }
+        self
+    }
+
     /// Adds an op that one side alone has (1 for the candidate), which makes `made` of `read`.
     pub(super) fn op_of(&mut self, of: usize, name: &str, read: &Drawn, made: &Drawn) -> &mut Self {
         let mut op = Op::new(OpName::parse(name));

@@ -87,7 +87,8 @@ fn rounding(flow: &Flow<'_>, ends: &[Place], values: &[ExpectedError], setting: 
 fn drift(flow: &Flow<'_>) -> f64 {
     let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && !node.traits.optimizes);
     let read = nodes.flat_map(|(op, node)| node.given().map(move |slot| (op, slot)));
-    let weights = read.filter(|&place| flow.is_weight(place));
+    let is_made = |place: Place| flow.makers_of_both(place).next().is_some();
+    let weights = read.filter(|&place| flow.is_weight(place) && !is_made(place));
     median(&mut weights.map(|place| flow.fact(place).relative()).collect::<Vec<f64>>())
 }
 
@@ -151,7 +152,9 @@ pub(super) fn is_end(flow: &Flow<'_>, place: Place) -> bool {
 /// Returns true if these gradients and the losses agree.
 fn agree(flow: &Flow<'_>, gradients: &[Place], rounding: f64) -> bool {
     let size = gradients.iter().map(|&place| flow.fact(place).norm).fold(0.0, f64::max);
-    let bound = (BEYOND * rounding).clamp(FINE, LARGEST);
+    // Where the difference reaches every product, nothing tells what rounding leaves.
+    let rounding = rounding.min(LARGEST / BEYOND);
+    let bound = (BEYOND * rounding).max(FINE);
     let is_near = |place: &Place| {
         let fact = flow.fact(*place);
         match fact.difference {
