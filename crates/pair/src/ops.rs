@@ -37,6 +37,7 @@ pub fn align(baseline: &Rank, candidate: &Rank, mapping: &Mapping) -> Alignment 
     pairs.by_name((&baseline.ops, &b_names), (&candidate.ops, &c_names));
     pairs.by_sequence((&baseline.ops, &b_names), (&candidate.ops, &c_names));
     pairs.without(strangers::find, &baseline.ops, &candidate.ops, mapping);
+    pairs.without(strangers::find_complex, &baseline.ops, &candidate.ops, mapping);
     pairs.without(strangers::find_constants, &baseline.ops, &candidate.ops, mapping);
     pairs.without(strangers::find_crossing, &baseline.ops, &candidate.ops, mapping);
     pairs.without(merged::find, &baseline.ops, &candidate.ops, mapping);

@@ -3,13 +3,14 @@
 //!
 //! Some pass on what they read, but read something else: a transpose of the queries in front of a fused
 //! attention on one side, one of the result of another attention on the other. Others make a constant for
-//! another purpose: the ones of a mask of 24 x 24 for one attention, of 2048 x 2048 for another.
+//! another purpose: the ones of a mask of 24 x 24 for one attention, of 2048 x 2048 for another. Others have the name in
+//! common and not the kind of number.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use super::sequence::{apart, value_key};
-use probe_dump::{Op, OpKind, Phase, SeenAs, Slot, TensorRecord};
+use probe_dump::{DType, Op, OpKind, Phase, SeenAs, Slot, TensorRecord};
 
 /// Difference of extremes or norms from which on two ops read different things: a tenth.
 const STRANGE: f64 = 0.1;
@@ -83,6 +84,22 @@ pub(super) fn find_constants(baseline: &[Op], candidate: &[Op], partners: &[Opti
         read_alone(0, &baseline[b]) && partners[b].is_some_and(|c| read_alone(1, &candidate[c]))
     });
     found
+}
+
+/// Returns pairs in `partners`, by position in `baseline`, of functions of which one computes with complex numbers where
+/// the other has real ones: a product of two spectra on one side, that of their real parts on the other.
+pub(super) fn find_complex(baseline: &[Op], candidate: &[Op], partners: &[Option<usize>]) -> Vec<usize> {
+    let is_complex = |record: &TensorRecord| record.dtype.known().map(DType::is_complex);
+    let differ = |b: &Slot, c: &Slot| {
+        let both = b.value.tensor().zip(c.value.tensor()).filter(|_| b.path == c.path);
+        both.and_then(|(b, c)| is_complex(b).zip(is_complex(c))).is_some_and(|(b, c)| b != c)
+    };
+    let is_pair_of_fields = |b: &usize| {
+        let both = partners[*b].map(|c| baseline[*b].slots.iter().zip(&candidate[c].slots));
+        baseline[*b].name.kind() != OpKind::Module
+            && both.is_some_and(|mut both| both.any(|(b, c)| differ(b, c)))
+    };
+    (0..baseline.len()).filter(is_pair_of_fields).collect()
 }
 
 /// Returns pairs in `partners`, by position in `baseline`, of functions called in another order than the pairs around

@@ -353,6 +353,28 @@ fn constants_of_other_sizes_for_other_ops_are_no_pair() {
 }
 
 #[test]
+fn complex_and_real_numbers_are_multiplied_by_different_ops() {
+    let shape: &[u64] = &[4, 6];
+    let run = |complex: bool| {
+        let mut run = Run::new(0.0);
+        run.call("Torch.fft.rfft", &[(1, &[4, 10])], &[(1000, shape)]);
+        run.call("Tensor.__mul__", &[(1000, shape), (2, shape)], &[(1001, shape)]);
+        run.call("Torch.fft.irfft", &[(1001, shape)], &[(1002, &[4, 10])]);
+        let mut rank = run.rank();
+        for slot in rank.ops[1].slots.iter_mut().filter(|_| complex) {
+            let Value::Tensor(record) = &mut slot.value else { panic!("a tensor") };
+            Arc::make_mut(record).dtype = RecordedDType::Known(DType::C64);
+        }
+        rank
+    };
+    let pairs = |b: bool, c: bool| {
+        let Alignment { ops, .. } = align(&run(b), &run(c), &Mapping::default());
+        ops.iter().filter(|pair| matches!(pair.ops, Paired::Both(..))).count()
+    };
+    assert_eq!((pairs(true, false), pairs(false, true), pairs(true, true)), (2, 2, 3));
+}
+
+#[test]
 fn calls_of_one_name_in_another_order_and_shape_are_no_pair() {
     let run = |first: bool| {
         let mut run = Run::new(0.0);
