@@ -335,6 +335,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         // A normalisation divides each row by a number of its own.
         let row = self.flow.shape(place).last().map_or(1.0, |&size| size as f64);
         let directions = if node.traits.kind == Kind::Normalisation { fact.len / row } else { fact.len };
+        let directions = directions.min(pattern::large_directions(fact.norm, self.flow.extremes(place)));
         match self.flow.evidence.at(place.0, place.1) {
             // The reason of the value already says it.
             Evidence::Recorded(_) if fact.statistics_only => {

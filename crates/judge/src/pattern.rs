@@ -13,6 +13,17 @@ const MANY: f64 = 64.0;
 /// Largest fraction of differing elements that rules out rounding.
 const FEW: f64 = 0.01;
 
+/// Directions that stand for each element as large as the largest: with four, 64 normal elements count as many.
+const EACH: f64 = 4.0;
+
+/// Returns the directions that the rounding of a value's large elements has, from its norm and extremes. The slope is a mean
+/// in which each element counts by its square, so it is off by at most `largest / norm` of the relative error: the
+/// rounding of one element that outweighs all others has a direction.
+pub(super) fn large_directions(norm: f64, extremes: Option<(f64, f64)>) -> f64 {
+    let largest = extremes.map_or(0.0, |(least, greatest)| least.abs().max(greatest.abs()));
+    if largest > 0.0 { EACH * (norm / largest).powi(2) } else { f64::INFINITY }
+}
+
 /// Detects a scale error common to all elements, or a few elements far off among many that are equal to the
 /// bit. `least` is the deviation of the scale from 1 that the precision of the op allows.
 pub(super) fn of_elements(m: &PairMetrics, dtype: DType, least: f64, directions: f64) -> Option<String> {
@@ -78,4 +89,23 @@ fn sparse(different: f64, count: f64, error: f64, largest: f64) -> Option<String
             "{different:.0} of {count:.0} elements are off by {local:.1e} of the typical magnitude, all others are equal"
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::large_directions;
+
+    /// Errors that all point one way are at most as large as the error: beyond it, six deviations never stand out.
+    fn stands_out(norm: f64, extremes: (f64, f64)) -> bool {
+        6.0 / large_directions(norm, Some(extremes)).sqrt() < 1.0
+    }
+
+    #[test]
+    fn one_large_element_says_nothing_of_all() {
+        // The largest of 64 normal elements is 2.4 deviations off.
+        assert!(stands_out(8.0, (-2.4, 2.3)));
+        assert!(!stands_out(1.0, (-0.9, 0.3)));
+        assert!(!stands_out(2.0, (0.0, 1.0)), "four alike, and nothing besides");
+        assert!(large_directions(1.0, None).is_infinite());
+    }
 }
