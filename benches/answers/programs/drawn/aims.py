@@ -23,7 +23,7 @@ class Classes(Aim):
     """Cross entropy of each place."""
 
     ways = ("by hand", "gathered", "products")
-    mistakes = {"smoothed": ("argument",), "summed": ("argument",), "next": ("structure", "input"), "heat": ("structure",)}
+    mistakes = {"smoothed": ("argument", "structure"), "summed": ("argument", "structure"), "next": ("structure", "input"), "heat": ("structure",)}
 
     def build(self, draw: random.Random) -> None:
         self.head = nn.Linear(self.width, 24, bias=draw.random() < 0.5)
@@ -152,7 +152,7 @@ class Teacher(Aim):
     """Comes near to the shares that a fixed map tells."""
 
     ways = ("by hand", "shares")
-    mistakes = {"turned": ("structure", "input"), "heat": ("structure", "argument", "input"), "averaged": ("argument",)}
+    mistakes = {"turned": ("structure", "input"), "heat": ("structure", "argument", "input"), "averaged": ("argument", "structure")}
 
     def build(self, draw: random.Random) -> None:
         self.head = nn.Linear(self.width, 24)

@@ -69,7 +69,8 @@ class Norm(Block):
 
     def build(self, draw: random.Random) -> None:
         self.kind = draw.choice(("layer", "layer", "root", "group", "no bias"))
-        self.eps = 10.0 ** draw.choice((-6, -5)) if self.way != "eps" else 3e-2
+        self.eps = 10.0 ** draw.choice((-6, -5))
+        self.eps = 3e-2 if self.way == "eps" else self.eps
         self.weight = nn.Parameter(torch.rand(self.width) * 0.5 + 0.75)
         self.bias = nn.Parameter(torch.randn(self.width) * 0.1)
 
