@@ -12,9 +12,11 @@ use super::ends::{gradients, is_end};
 use super::expected::ExpectedErrors;
 use super::flow::{Flow, Place};
 use super::hard_faults::numeric;
+use super::median::median;
 use super::transfer::{self, InputError};
 use super::value::{Excess, ExpectedError, ValueKind};
 use super::{Cause, SlotJudgement, Verdict};
+use probe_dump::Phase;
 use probe_pair::BySlot;
 
 /// Errors below this are no loss that went another way.
@@ -23,6 +25,15 @@ const MATTERS: f64 = 0.05;
 /// An end of a part no longer adds up beyond this multiple of what was judged: twice the 3 bits that each op may
 /// be off by.
 const BEYOND: f64 = 64.0;
+
+/// The same for half of the gradients against half of what they are made of: the 3 bits that an op may be off by.
+const OF_HALF: f64 = 8.0;
+
+/// Fewest values of which a half is told.
+const FEWEST: usize = 4;
+
+/// Norm of a gradient, relative to the largest, from which on it is more than what cancels leaves in coarse types.
+const LEAST: f64 = 0.01;
 
 /// Reason for what the closing check names.
 const NOT_ADDING_UP: &str = "the errors of all ops before it do not add up to this";
@@ -70,7 +81,7 @@ pub(super) fn unexplained(
         is_open |= is_end(flow, value.place);
     }
     let Some((value, may)) = first.filter(|_| is_open) else {
-        return beyond_all(flow, &unled, budget.largest);
+        return beyond_all(flow, &unled, budget.largest).or_else(|| beyond_half(flow, &unled));
     };
     let (op, slot) = value.place;
     let cause = if flow.nodes[op].is_backward() { Cause::Gradient } else { Cause::Numerics };
@@ -109,6 +120,30 @@ fn beyond_all(flow: &Flow<'_>, unled: &[Place], largest: f64) -> Option<Candidat
     Some(Candidate {
         said: NOT_ADDING_UP.to_owned(),
         beyond: Some(Beyond { error: flow.fact((op, slot)).relative(), expected: largest }),
+        ..Candidate::at(op, Some(slot), Cause::Gradient)
+    })
+}
+
+/// Returns the first of these gradients if half of all are further off than half of what the backward pass recorded
+/// explains. They are sums of what it makes: a gradient that is dropped or added twice in between shows there alone.
+fn beyond_half(flow: &Flow<'_>, unled: &[Place]) -> Option<Candidate> {
+    let size = parameter_gradients(flow).map(|(_, fact)| fact.norm).fold(0.0, f64::max);
+    // One that is zero in exact arithmetic is nothing but noise.
+    let large = |fact: &Fact| fact.norm > LEAST * size;
+    let mut ends: Vec<f64> =
+        parameter_gradients(flow).filter(|(_, fact)| large(fact)).map(|(_, fact)| fact.relative()).collect();
+    let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
+    let backward = nodes.filter(|(_, node)| node.op.name.phase() == Phase::Backward);
+    let results = backward.flat_map(|(op, node)| node.results().map(move |slot| flow.fact((op, slot))));
+    let mut made: Vec<f64> =
+        results.filter(|fact| fact.is_float && fact.is_measured).map(Fact::relative).collect();
+    let told = made.len().min(ends.len()) >= FEWEST;
+    let may = OF_HALF * median(&mut made);
+    let &(op, slot) =
+        unled.iter().find(|&&place| large(flow.fact(place)) && flow.fact(place).relative() > may)?;
+    (told && median(&mut ends) > may.max(MATTERS)).then(|| Candidate {
+        said: NOT_ADDING_UP.to_owned(),
+        beyond: Some(Beyond { error: flow.fact((op, slot)).relative(), expected: may }),
         ..Candidate::at(op, Some(slot), Cause::Gradient)
     })
 }

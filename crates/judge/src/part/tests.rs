@@ -5,6 +5,7 @@ use crate::drawn::{Drawn, Part};
 use crate::{Role, Verdict};
 
 mod noise;
+mod sums;
 mod ways;
 
 /// Rounding of another device.

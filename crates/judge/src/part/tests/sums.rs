@@ -1,0 +1,29 @@
+//! Gradients of parameters, which are sums of what the backward pass makes.
+
+use super::{NOISE, named};
+use crate::Cause;
+use crate::drawn::{Drawn, Part};
+
+/// Gradients of four parameters, all off by `error` where the backward pass is off by `made`.
+fn named_with(made: f64, error: f64) -> Vec<(String, Cause)> {
+    let mut part = Part::default();
+    for call in 0..4 {
+        let (x, y) = (Drawn::normal(call, &[40, 30]), Drawn::normal(call + 9, &[40, 30]));
+        part.op(&format!("Functional.silu.{call}.backward")).tensor("input.0", &x, &x.off(call + 20, made));
+        part.tensor("output.0", &y, &y.off(call + 30, made));
+    }
+    for call in 0..4 {
+        let g = Drawn::normal(call + 40, &[40, 30]);
+        part.op(&format!("Module.layers.{call}.Linear.parameters_grad.1"));
+        part.tensor("output.0", &g, &g.off(call + 50, error));
+    }
+    let judged = part.judged("");
+    named(&judged).into_iter().map(|(op, cause)| (op.to_owned(), cause)).collect()
+}
+
+#[test]
+fn gradients_that_are_no_sum_of_what_was_made_are_named() {
+    let first = ("Module.layers.0.Linear.parameters_grad.1".to_owned(), Cause::Gradient);
+    assert_eq!(named_with(NOISE, NOISE), []);
+    assert_eq!(named_with(NOISE, 0.6), [first], "what the first of two batches left was dropped");
+}
