@@ -19,7 +19,9 @@ use super::precision::Precision;
 use super::value::{ExpectedError, Family, ValueKind};
 pub(super) use follower::follower;
 use moments::Moments;
-use probe_dump::{Content, Phase, Rank, SMALL_TENSOR, Scalar, Sketch, SketchVersion, Slot, SlotSide, Value};
+use probe_dump::{
+    Content, Phase, Rank, SKETCH_LANES, SMALL_TENSOR, Scalar, Sketch, SketchVersion, Slot, SlotSide, Value,
+};
 use probe_measure::{SKETCH_NOISE, observe, sketch_distance};
 
 /// Factor for adaptive optimizers. An optimizer that divides by the size of the gradient makes full steps from
@@ -129,6 +131,14 @@ impl Change {
 }
 
 impl Change {
+    /// Returns the part of the size that an error of this length changes if it has no direction. Elements that take the
+    /// other sign, or make no step, change the size by half of the square of their share; sketches show a direction that is
+    /// not there, with a deviation of one part in the root of their lanes, of which there may be two.
+    fn turned(&self) -> f64 {
+        let error = self.error / self.size[0];
+        error * error + 2.0 * error / (SKETCH_LANES as f64).sqrt()
+    }
+
     /// Returns the excess of the candidate's change over the baseline's.
     fn ratio(&self) -> f64 {
         self.size[1] / self.size[0] - 1.0
@@ -202,8 +212,10 @@ fn weighed(
     };
     // Rounding adds no direction.
     let undirected = 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt());
+    let error = change.error / change.size[0];
+    let size = if flow.shape(place).len() > 1 { size.min(change.turned() + gradient) } else { size };
     let found = vec![
-        one(ValueKind::Update, change.error / change.size[0], noise.min(2.0), resolution)?,
+        one(ValueKind::Update, error, noise.min(2.0), resolution)?,
         one(ValueKind::UpdateSize, change.ratio().abs(), size, undirected)?,
     ];
     Some((change.ratio(), found))
@@ -479,3 +491,6 @@ fn parameters<'f>(flow: &'f Flow<'_>) -> impl Iterator<Item = ((Box<str>, Box<st
         slots
     })
 }
+
+#[cfg(test)]
+mod tests;
