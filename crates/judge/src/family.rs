@@ -140,7 +140,11 @@ impl<'a> Families<'a> {
             let key = key(value);
             let level = self.products.get(&key).and_then(|calls| calls.level(value));
             let learned = || self.learned.products.get(&key).and_then(|levels| settled(levels.clone()));
-            if let Some(level) = level.or_else(learned).or_else(|| self.coarse_level(value)) {
+            let level = level.or_else(learned);
+            // A few products may hide from statistics what those around them show.
+            let around = level.is_none() || value.statistics_only;
+            let coarse = if around { self.coarse_level(value) } else { None };
+            if let Some(level) = level.into_iter().chain(coarse).reduce(f64::max) {
                 return Some(level);
             }
         }
