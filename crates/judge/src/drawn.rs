@@ -168,6 +168,21 @@ impl Part {
         self
     }
 
+    /// Makes the candidate's last tensor one of integers.
+    pub(super) fn integers_of_one(&mut self) -> &mut Self {
+        let slot = self.sides[1].last_mut().and_then(|op| op.slots.last_mut());
+        if let Some(Value::Tensor(record)) = slot.map(|slot| &mut slot.value) {
+            Arc::make_mut(record).dtype = RecordedDType::Known(DType::I64);
+        }
+        self
+    }
+
+    /// Says that checkpointing made the candidate's last op again.
+    pub(super) fn computed_again(&mut self) -> &mut Self {
+        self.sides[1].last_mut().unwrap().recomputed = true;
+        self
+    }
+
     /// Adds an op that one side alone has (1 for the candidate), which makes `made` of `read`.
     pub(super) fn op_of(&mut self, of: usize, name: &str, read: &Drawn, made: &Drawn) -> &mut Self {
         let mut op = Op::new(OpName::parse(name));

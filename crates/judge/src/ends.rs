@@ -12,7 +12,6 @@ use super::excess::{BEYOND, UNJUDGED};
 use super::expected::ExpectedErrors;
 use super::family::shows_own;
 use super::flow::{Flow, Node, Place};
-use super::median::median;
 use super::precision::Precision;
 use super::products::is_large;
 use super::setting::Setting;
@@ -83,13 +82,17 @@ fn rounding(flow: &Flow<'_>, ends: &[Place], values: &[ExpectedError], setting: 
     by_type.max(by_products).hypot(drift(flow))
 }
 
-/// Returns what earlier steps have left in half of the weights.
+/// Returns what earlier steps have left in the weights: the root mean square of their errors, which add up in squares.
 fn drift(flow: &Flow<'_>) -> f64 {
     let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && !node.traits.optimizes);
     let read = nodes.flat_map(|(op, node)| node.given().map(move |slot| (op, slot)));
     let is_made = |place: Place| flow.makers_of_both(place).next().is_some();
     let weights = read.filter(|&place| flow.is_weight(place) && !is_made(place));
-    median(&mut weights.map(|place| flow.fact(place).relative()).collect::<Vec<f64>>())
+    let (sum, count) = weights.fold((0.0, 0.0), |(sum, count), place| {
+        let error = flow.fact(place).relative();
+        (error.mul_add(error, sum), count + 1.0)
+    });
+    if count > 0.0 { f64::sqrt(sum / count) } else { 0.0 }
 }
 
 /// Returns true for an op that one side alone has, that reads another value there, or that was called with other sizes or
@@ -109,11 +112,32 @@ fn is_of_way(flow: &Flow<'_>, candidate: &Candidate) -> bool {
     };
     let is_other = match candidate.cause {
         Cause::Structure => true,
-        Cause::Input | Cause::Gradient => arrives(),
-        Cause::Argument => is_of_sizes(flow, candidate.op),
+        Cause::Input => arrives(),
+        Cause::Gradient => arrives() || is_other_factor(flow, candidate.op),
+        Cause::Argument => {
+            is_of_sizes(flow, candidate.op)
+                || is_other_factor(flow, candidate.op)
+                || reads_what_one_side_made(flow, candidate.op)
+        }
         _ => false,
     };
     is_other && !node.traits.optimizes && !writes(node)
+}
+
+/// Returns true for a dispatcher op of the backward pass that has another number as argument: which one follows from what
+/// the forward pass did.
+fn is_other_factor(flow: &Flow<'_>, op: usize) -> bool {
+    let node = &flow.nodes[op];
+    let is_other = |slot| {
+        matches!(flow.fact((op, slot)).difference, Difference::Argument | Difference::ComputedArgument)
+    };
+    node.is_dispatcher() && node.is_backward() && node.given().any(is_other)
+}
+
+/// Returns true for an op that is given what an op of one side alone made: its arguments say what that is, such as the
+/// logarithm of a target.
+fn reads_what_one_side_made(flow: &Flow<'_>, op: usize) -> bool {
+    flow.nodes[op].given().any(|slot| flow.is_made_unpaired((op, slot)))
 }
 
 /// Returns true if all arguments of an op that differ are whole numbers: sizes and dimensions.

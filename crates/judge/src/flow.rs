@@ -400,7 +400,8 @@ impl<'a> Flow<'a> {
         sides.flat_map(|(side, slot)| self.values.makers(side, slot)).filter(move |maker| maker.0 < op)
     }
 
-    fn unpaired_makers(&self, (op, slot): Place) -> impl Iterator<Item = usize> + '_ {
+    /// Returns the ops of one side alone that made the value at a place, on either side.
+    pub(super) fn unpaired_makers(&self, (op, slot): Place) -> impl Iterator<Item = usize> + '_ {
         let (b, c) = self.pair.slot_at(op, slot);
         let sides = [b, c].into_iter().enumerate();
         let makers = sides.filter_map(|(side, slot)| self.values.made_unpaired(side, slot?));
@@ -461,7 +462,7 @@ impl<'a> Flow<'a> {
     }
 
     /// Returns all calls of a module in a phase, because they share its parameters.
-    fn calls(&self, op: &Op, phase: Phase) -> Vec<usize> {
+    pub(super) fn calls(&self, op: &Op, phase: Phase) -> Vec<usize> {
         let word = match phase {
             Phase::Forward => "forward",
             Phase::Backward => "backward",

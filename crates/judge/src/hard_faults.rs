@@ -17,7 +17,7 @@ use super::precision::Precision;
 use super::range;
 use super::setting::Setting;
 use super::{choices, one_sided, transfer, wiring};
-use probe_dump::{Number, OpKind, Phase, Scalar, Value};
+use probe_dump::{Number, OpKind, Phase, Scalar, Slot, Value};
 use probe_measure::Evidence;
 
 /// Search for certain faults, op by op.
@@ -239,6 +239,17 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         computes && node.given().all(|slot| self.flow.fact((position, slot)).difference != Difference::Shape)
     }
 
+    /// Returns true for whole numbers that an op makes of none, as `arange` does: of integers on one side, and of the same
+    /// numbers as floats on the other. What is computed with them is in the type of the rest.
+    fn counts_in_another_type(&self, place: Place) -> bool {
+        let (b, c) = self.flow.pair.slot_at(place.0, place.1);
+        let is_integer = |slot: Option<&Slot>| Some(slot?.value.tensor()?.dtype.known()?.is_integer());
+        let one_counts = is_integer(b).zip(is_integer(c)).is_some_and(|(b, c)| b != c);
+        let mut given = self.flow.nodes[place.0].given();
+        let reads = given.any(|slot| self.flow.fact((place.0, slot)).is_tensor);
+        one_counts && !reads && self.flow.fact(place).judgement.error.get() == Some(0.0)
+    }
+
     /// Returns the cause of a certain fault in a result that nothing led to.
     fn fault(&self, place: Place, led: &[Place], error: f64) -> Option<Cause> {
         let node = &self.flow.nodes[place.0];
@@ -265,7 +276,8 @@ impl<'f, 'a> HardFaults<'f, 'a> {
             }
             Difference::DType => {
                 let by_list = self.setting.lists.contains_key(node.base);
-                (!before(Difference::DType) && !by_list && !inner()).then_some(Cause::DType)
+                let counts = || self.counts_in_another_type(place);
+                (!before(Difference::DType) && !by_list && !inner() && !counts()).then_some(Cause::DType)
             }
             Difference::Shape | Difference::Missing => {
                 let led = before(Difference::Shape) || before(Difference::Missing) || inner() || self.flipped;

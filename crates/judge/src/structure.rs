@@ -80,8 +80,9 @@ pub(super) fn of<'a>(
     let mut harmless: Vec<&Substitution> = Vec::new();
     for (place, group) in flow.pair.substitutions.iter().enumerate() {
         let Some(first) = group.baseline.iter().chain(&group.candidate).copied().min() else { continue };
-        candidates
-            .retain(|candidate| !is_behind(group, candidate) || !levels.explain(flow, group, candidate));
+        candidates.retain(|candidate| {
+            !is_behind(flow, group, candidate) || !levels.explain(flow, group, candidate)
+        });
         if !groups.differ(place, first, candidates) {
             harmless.push(group);
             continue;
@@ -95,7 +96,7 @@ pub(super) fn of<'a>(
             rewritten.extend(region);
             harmless.push(group);
         } else if fault.is_none() {
-            let shown = candidates.iter().find(|candidate| is_behind(group, candidate));
+            let shown = candidates.iter().find(|candidate| is_behind(flow, group, candidate));
             let named = named(flow, place, first, shown);
             let leads = candidates.iter().any(|candidate| candidate.op < named);
             let called = Some(named).filter(|_| !leads).and_then(|named| called_otherwise(flow, named));
@@ -103,7 +104,7 @@ pub(super) fn of<'a>(
             let said = said(flow, group, named, shown);
             fault = Some(Candidate { said, ..Candidate::at(named, None, Cause::Structure) });
         }
-        candidates.retain(|candidate| !is_behind(group, candidate));
+        candidates.retain(|candidate| !is_behind(flow, group, candidate));
     }
     if fault.is_none() {
         fault = right_before(flow, &harmless, candidates);
@@ -192,10 +193,12 @@ fn is_moved(flow: &Flow<'_>, (op, slot): Place) -> bool {
     places(b).zip(places(c)).is_some_and(|(b, c)| b != c)
 }
 
-/// Returns true for a difference in a value that a group passes on.
-fn is_behind(group: &Substitution, candidate: &Candidate) -> bool {
-    let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
-    place.is_some_and(|place| group.boundary.contains(&place))
+/// Returns true for a difference in a value that a group passes on, or that a module around it returns.
+fn is_behind(flow: &Flow<'_>, group: &Substitution, candidate: &Candidate) -> bool {
+    let Some(place) = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?))) else { return false };
+    let is_of_group = |maker: usize| group.baseline.contains(&maker) || group.candidate.contains(&maker);
+    let is_returned = || flow.nodes[place.0].is_module() && flow.side(place).is_result();
+    group.boundary.contains(&place) || (is_returned() && flow.unpaired_makers(place).any(is_of_group))
 }
 
 /// Groups of unpaired ops, and what is known of all of them.
@@ -240,7 +243,7 @@ impl Groups<'_, '_, '_> {
                 (difference.hides_numbers() || difference == Difference::DType)
                     && !comes_to_the_same(flow, self.agreement, place.0, candidates)
             };
-            candidates.iter().any(|candidate| is_behind(group, candidate))
+            candidates.iter().any(|candidate| is_behind(flow, group, candidate))
                 || group.boundary.iter().any(certain)
         };
         let differs = differs || !(self.answered[place] || hands_on(flow, group, &self.idle));
@@ -373,7 +376,8 @@ fn hands_on(flow: &Flow<'_>, group: &Substitution, idle: &HashSet<usize>) -> boo
         let node = &flow.nodes[op];
         let read: Vec<u64> = tensors(node, false).filter_map(value_key).collect();
         // A gradient that passes through a choice again loses only what the choice already dropped.
-        let again = node.is_backward() && node.traits.chooses;
+        // What checkpointing computes again was there before; if it comes out otherwise, its readers show it.
+        let again = node.op.recomputed || (node.is_backward() && node.traits.chooses);
         let handed_on = |record| value_key(record).is_some_and(|made| read.contains(&made));
         again || !computes(node) || tensors(node, true).all(handed_on)
     })

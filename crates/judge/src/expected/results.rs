@@ -196,6 +196,11 @@ impl Walk<'_, '_> {
             // The remainder of a cancelling sum is the common error of all its terms.
             explained *= scale.terms.sqrt();
         }
+        if node.op.name.phase() == Phase::ParameterGradient {
+            // Functions of the module make it, some of which may choose.
+            let calls = flow.calls(node.op, Phase::Backward);
+            explained = explained.max(largest(calls.into_iter().map(|call| self.inside[call])));
+        }
         if node.is_module() { explained.max(self.inside[place.0]) } else { explained }
     }
 

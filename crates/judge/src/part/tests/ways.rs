@@ -4,9 +4,18 @@ use super::{NOISE, named};
 use crate::Cause;
 use crate::drawn::{Drawn, Part};
 
+/// Ends a step with the gradients of four parameters, one of which is off by `error`.
+fn gradients(part: &mut Part, error: f64) {
+    let g = Drawn::normal(2, &[40, 30]);
+    part.op("Module.net.Net.parameters_grad.0");
+    for (place, error) in [NOISE, NOISE, error, NOISE].into_iter().enumerate() {
+        part.tensor(&format!("output.{place}"), &g, &g.off(place as u64 + 4, error));
+    }
+}
+
 /// A step of which the baseline takes another way to gradients, one of which is off by `error`; `in_place`: it changes memory.
 fn named_with(error: Option<f64>, in_place: bool) -> Vec<Cause> {
-    let (x, g) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let x = Drawn::normal(1, &[40, 30]);
     let (tanh, exp) = (x.map(f64::tanh), x.map(f64::tanh).map(f64::exp));
     let mut part = Part::default();
     part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).tensor("output.0", &tanh, &tanh.off(3, NOISE));
@@ -14,10 +23,7 @@ fn named_with(error: Option<f64>, in_place: bool) -> Vec<Cause> {
     part.op("Torch.sin.0.forward").tensor("input.0", &exp, &tanh);
     part.tensor("output.0", &exp.map(f64::sin), &tanh.map(f64::sin)).requires_grad();
     if let Some(error) = error {
-        part.op("Module.net.Net.parameters_grad.0");
-        for (place, error) in [NOISE, NOISE, error, NOISE].into_iter().enumerate() {
-            part.tensor(&format!("output.{place}"), &g, &g.off(place as u64 + 4, error));
-        }
+        gradients(&mut part, error);
     }
     named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect()
 }
@@ -82,4 +88,89 @@ fn a_tensor_of_one_side_alone_is_an_argument_where_it_changes_the_result() {
     };
     assert_eq!(judged(&x), [Cause::Argument]);
     assert_eq!(judged(&weighted.off(3, NOISE)), []);
+}
+
+/// Returns what is named of counts that one side makes as floats, and of a tensor that it so makes of another.
+fn named_of_counts(name: &str, reads: bool) -> Vec<Cause> {
+    let (x, counts) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[12]).map(f64::round));
+    let mut part = Part::default();
+    part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).tensor("output.0", &x, &x);
+    part.op(name);
+    if reads {
+        part.tensor("input.0", &counts, &counts);
+    }
+    part.tensor("output.0", &counts, &counts).integers_of_one();
+    named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect()
+}
+
+#[test]
+fn counts_keep_their_numbers_in_any_type() {
+    assert_eq!(named_of_counts("Torch.arange.0.forward", false), []);
+    assert_eq!(named_of_counts("Tensor.round.0.forward", true), [Cause::DType]);
+}
+
+#[test]
+fn what_checkpointing_computes_again_is_no_other_op() {
+    let (x, g) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let tanh = x.map(f64::tanh);
+    let judged = |again: bool| {
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).tensor("output.0", &tanh, &tanh);
+        part.op("Torch.sin.0.forward").tensor("input.0", &tanh, &tanh);
+        part.tensor("output.0", &tanh.map(f64::sin), &tanh.map(f64::sin));
+        part.op_of(1, "Torch.tanh.0.forward", &x, &tanh);
+        if again {
+            part.computed_again();
+        }
+        part.op("Aten.sin_backward.0.backward").tensor("input.0", &g, &g).tensor("input.1", &tanh, &tanh);
+        part.tensor("output.0", &g, &g);
+        named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(true), []);
+    assert_eq!(judged(false), [Cause::Structure]);
+}
+
+#[test]
+fn the_op_of_one_side_that_a_module_returns_is_named_and_not_the_module() {
+    let x = Drawn::normal(1, &[40, 30]);
+    let (tanh, sin) = (x.map(f64::tanh), x.map(f64::sin));
+    let mut part = Part::default();
+    part.op("Torch.add.0.forward").tensor("input.0", &x, &x).tensor("output.0", &x, &x);
+    part.op_of(0, "Torch.tanh.0.forward", &x, &tanh).op_of(1, "Torch.sin.0.forward", &x, &sin);
+    part.op("Module.block.Block.forward.0").tensor("input.0", &x, &x).tensor("output.0", &tanh, &sin);
+    part.op("Torch.add.1.forward").tensor("input.0", &x, &x).tensor("input.1", &tanh, &sin);
+    part.tensor("output.0", &x.with(&tanh, |x, y| x + y), &x.with(&sin, |x, y| x + y));
+    let judged = part.judged("");
+    assert_eq!(named(&judged), [("Torch.sin.0.forward", Cause::Structure)]);
+}
+
+#[test]
+fn a_factor_of_the_backward_pass_follows_from_another_formula() {
+    let g = Drawn::normal(1, &[40, 30]);
+    let is_named = |error: f64| {
+        let mut part = Part::default();
+        part.op("Aten.mul.0.backward").tensor("input.0", &g, &g).number("input.1", [Some(0.9), Some(0.1)]);
+        part.tensor("output.0", &g.map(|g| 0.9 * g), &g.map(|g| 0.1 * g));
+        gradients(&mut part, error);
+        !part.judged("").findings.is_empty()
+    };
+    assert!(!is_named(NOISE));
+    assert!(is_named(1e-3));
+}
+
+#[test]
+fn an_argument_says_what_an_op_of_one_side_made() {
+    let (x, y) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let exp = x.map(f64::exp);
+    let is_named = |error: f64| {
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &y, &y).tensor("output.0", &x, &x);
+        part.op_of(1, "Torch.exp.0.forward", &x, &exp);
+        part.op("Functional.kl_div.0.forward").tensor("input.0", &y, &y).tensor("input.1", &x, &exp);
+        part.number("kwarg.log_target", [Some(1.0), None]).tensor("output.0", &y, &y.off(3, error));
+        gradients(&mut part, error);
+        !part.judged("").findings.is_empty()
+    };
+    assert!(!is_named(NOISE));
+    assert!(is_named(1e-3));
 }
