@@ -15,6 +15,7 @@ from programs.drawn.block import Block, Norm
 from programs.drawn.grids import GRIDS
 from programs.drawn.maps import MAPS
 from programs.drawn.mixers import MIXERS
+from programs.drawn.rarities import RARITIES
 from programs.program import Program
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -27,6 +28,8 @@ OPTIMIZERS = (
 DECAYING = ("adamw", "sgd", "rmsprop", "adafactor", "adagrad", "adam", "nadam", "radam", "fused", "adamax")
 #: Mistakes and other ways of writing of a program: a few of the many that its blocks have.
 MISTAKES, WAYS = 4, 4
+#: Seeds from here on have the blocks of `rarities` as well.
+RARE = 1000
 #: A name of a program, followed by its seed.
 NAME = "drawn-"
 
@@ -84,7 +87,7 @@ class Drawn(Program):
             self.stem = nn.Embedding(40, width)
         placed = self.entry == "words and places" and not self.grid
         self.places = nn.Parameter(torch.randn(self.length, width) * 0.3) if placed else None
-        kinds = GRIDS if self.grid else MIXERS + MAPS
+        kinds = GRIDS if self.grid else MIXERS + MAPS if self.seed < RARE else MIXERS + MAPS + RARITIES + RARITIES
         self.layers = nn.ModuleList(
             Residual(draw, width, draw.choice(kinds), ways, self.grid, str(i)) for i in range(draw.choice((2, 3, 4, 5)))
         )
