@@ -35,8 +35,8 @@ LATER: dict[str, type[Program]] = {
     **sounds.PROGRAMS,
     **tables.PROGRAMS,
 }
-#: Those that came when all of the broad ones were open. The judge was not mended on them: they are only counted.
-UNSEEN: dict[str, type[Program]] = {
+#: Those that came when all of the broad ones were open. They were counted, twice, before they were read.
+LAST: dict[str, type[Program]] = {
     **features.PROGRAMS,
     **frames.PROGRAMS,
     **matchings.PROGRAMS,
@@ -46,10 +46,10 @@ UNSEEN: dict[str, type[Program]] = {
     **restored.PROGRAMS,
     **writing.PROGRAMS,
 }
-PROGRAMS: dict[str, type[Program]] = {**FIRST, **BROAD, **LATER, **UNSEEN}
-#: The programs whose wrong answers may be read; of the others, `score.py` tells counts. Half of the first group and the last one are
-#: sealed. What was sealed of the others was counted before it was read: see benches/README.md.
-SEEN = frozenset([*random.Random(35).sample(sorted(FIRST), len(FIRST) // 2), *BROAD, *LATER])
+PROGRAMS: dict[str, type[Program]] = {**FIRST, **BROAD, **LATER, **LAST}
+#: The programs whose wrong answers may be read; of the others, `score.py` tells counts. Half of the first group is sealed. What was
+#: sealed of the others was counted before it was read: see benches/README.md. Programs that nobody has seen are drawn: see `drawn`.
+SEEN = frozenset([*random.Random(35).sample(sorted(FIRST), len(FIRST) // 2), *BROAD, *LATER, *LAST])
 
 
 def split(name: str) -> str:

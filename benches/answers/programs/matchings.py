@@ -102,7 +102,7 @@ class Matcher(Program):
     broad = True
     optimizers = ("adamw",)
     mistakes = {
-        "columns": ("structure",), "turns": ("structure",), "bin": ("structure", "input"), "marginals": ("argument", "structure"),
+        "columns": ("structure", "argument"), "turns": ("structure",), "bin": ("structure", "input"), "marginals": ("argument", "structure", "input"),
         "unscaled": ("argument", "structure"), "shifted": ("input", "structure", "argument"), "swapped": ("structure", "input"),
         "mean": ("structure", "argument"), "crossed": ("structure", "input"), "unloaded": ("input",), "decay": ("optimizer", "argument"),
     }  # fmt: skip

@@ -97,7 +97,7 @@ class Sharpener(Program):
     optimizers = ("adamw",)
     mistakes = {
         "residual": ("structure", "argument"), "slope": ("argument",), "nearest": ("argument", "structure"), "edges": ("structure", "argument"), "eps": ("argument",),
-        "order": ("structure", "argument"), "padding": ("argument",), "skip": ("structure", "input"), "range": ("argument", "structure", "input"),
+        "order": ("structure", "argument"), "padding": ("argument", "structure"), "skip": ("structure", "input"), "range": ("argument", "structure", "input"),
         "unloaded": ("input",), "clipped": ("structure", "argument"), "betas": ("optimizer", "argument"),
     }  # fmt: skip
     alike = ("shuffled by hand", "added late", "transposed", "edges by sums", "root by hand", "split weight")

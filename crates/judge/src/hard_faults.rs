@@ -329,6 +329,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         };
         if !open
             || node.traits.chooses
+            || node.traits.kind == Kind::Basis
             || tensors.peek().is_none()
             || self.flow.lacks_gradient(
                 place.0,

@@ -40,6 +40,8 @@ pub(crate) enum Kind {
     Sloped,
     /// Rounds to whole numbers: an element that noise carries over a threshold changes by 1.
     Stepped,
+    /// Splits a matrix into vectors of its own, each of which may have either sign, and numbers.
+    Basis,
     /// A power; below 1 it magnifies error as a root does.
     Power,
     /// Takes logarithms or differences of them: absolute error stays absolute.

@@ -38,10 +38,11 @@ def of_schemas() -> dict[str, list[str]]:
     public = {*dir(torch), *dir(torch.Tensor), *dir(F)}
     for schema in torch._C._jit_get_all_schemas():
         name = schema.name.removeprefix("aten::")
-        # Of internal operators, which autograd calls, the dimensions are wanted.
+        # Of internal operators, which autograd calls, the dimensions are wanted, and the options of attention.
         has_dimension = any(DIMENSION.search(argument.name) for argument in schema.arguments)
+        is_attention = name.startswith("_scaled_dot_product") and "backward" not in name
         is_public = name in public and not name.startswith("_")
-        if not schema.name.startswith("aten::") or not (is_public or has_dimension):
+        if not schema.name.startswith("aten::") or not (is_public or has_dimension or is_attention):
             continue
         # Under its public name an operator has the public function's parameters.
         if not is_public and (name := name.strip("_")) in public:

@@ -15,7 +15,7 @@ use crate::median::median;
 use crate::precision::Precision;
 use crate::value::{Excess, ExpectedError};
 
-use super::unpaired::computes;
+use super::unpaired::{computes, is_single, is_trained};
 use probe_dump::{Phase, Slot, SlotSide};
 use probe_pair::Substitution;
 
@@ -84,7 +84,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
             let accumulated = self.accumulated(position);
             let is_read = !readers.is_empty() || !accumulated.is_empty();
             let reaches_far = region.len().max(readers.len()) > MOST;
-            if reaches_far || self.is_end(position, is_read, first.contains(&position)) {
+            if reaches_far || self.is_end(position, is_read, first.contains(&position), led) {
                 return None;
             }
             for reader in self.differing_readers(position, (readers, accumulated), &region, reached, led) {
@@ -219,10 +219,22 @@ impl<'f, 'a> Agreement<'f, 'a> {
             fact.is_float
                 && fact.difference == Difference::Numbers
                 && self.flow.makers_of_both((op, slot)).all(|maker| maker.0 < start)
+                && self.is_one_value((op, slot))
         });
         let before = made.filter(|maker| maker.0 < start).chain(arrived);
         let before = before.filter(|&place| !self.is_reached(place, reached));
         before.map(|place| self.error(place)).fold(0.0, f64::max)
+    }
+
+    /// Returns true if the same op made a value on both sides, or none did. The result of another op is off by more than
+    /// noise.
+    fn is_one_value(&self, (op, slot): Place) -> bool {
+        let (b, c) = self.flow.pair.slot_at(op, slot);
+        let makers = |side: usize, slot: Option<&Slot>| -> HashSet<Place> {
+            slot.into_iter().flat_map(|slot| self.makers(side, op, slot)).collect()
+        };
+        let (b, c) = (makers(0, b), makers(1, c));
+        !b.is_disjoint(&c) || (b.is_empty() && c.is_empty())
     }
 
     /// Iterates over the tensors that an op makes or reads, side by side, with their keys' sides.
@@ -297,8 +309,26 @@ impl<'f, 'a> Agreement<'f, 'a> {
 
     /// Returns true if the gradients that arrive at an op agree, where what led to them is off by `led`.
     fn arrives(&self, position: usize, led: f64) -> bool {
+        self.flow.nodes[position].is_paired && self.gradients(position).all(|fact| self.is_near(fact, led))
+    }
+
+    /// Returns true if the gradients agree that both sides have at an op, whatever one side alone has there.
+    fn shared_arrive(&self, position: usize, led: f64) -> bool {
+        let is_shared = |fact: &&Fact| !matches!(fact.difference, Difference::Missing | Difference::Shape);
+        self.gradients(position).filter(is_shared).all(|fact| self.is_near(fact, led))
+    }
+
+    fn is_near(&self, fact: &Fact, led: f64) -> bool {
+        match fact.difference {
+            Difference::None => true,
+            Difference::Numbers => fact.relative().max(fact.likely) <= self.bound(led),
+            _ => fact.allowed,
+        }
+    }
+
+    /// Returns the gradients that arrive at an op, or that it is the gradient of.
+    fn gradients(&self, position: usize) -> impl Iterator<Item = &Fact> {
         let node = &self.flow.nodes[position];
-        let bound = self.bound(led);
         let is_gradient = |slot: usize| {
             let path = self.flow.slot((position, slot)).map_or("", |slot| &*slot.path);
             !node.traits.optimizes || path.starts_with("input.grad.")
@@ -308,22 +338,16 @@ impl<'f, 'a> Agreement<'f, 'a> {
         } else {
             node.given().filter(|&slot| is_gradient(slot)).collect()
         };
-        let facts = places.into_iter().map(|slot| self.flow.fact((position, slot)));
-        node.is_paired
-            && facts.filter(|fact| fact.is_tensor).all(|fact| match fact.difference {
-                Difference::None => true,
-                Difference::Numbers => fact.relative().max(fact.likely) <= bound,
-                _ => fact.allowed,
-            })
+        places.into_iter().map(move |slot| self.flow.fact((position, slot))).filter(|fact| fact.is_tensor)
     }
 
     /// Returns true if a difference that is left at an op is one of the run: nobody reads its results, or they
     /// change a parameter. What one side alone computes and nobody reads is logged.
-    fn is_end(&self, position: usize, is_read: bool, is_first: bool) -> bool {
+    fn is_end(&self, position: usize, is_read: bool, is_first: bool, led: f64) -> bool {
         let node = &self.flow.nodes[position];
         let apart = || node.results().any(|slot| self.flow.fact((position, slot)).differs());
         if node.traits.optimizes || node.op.name.phase() == Phase::ParameterGradient {
-            return self.has_partners(position);
+            return self.has_partners(position) || !self.shared_arrive(position, led);
         }
         !is_read && node.is_paired && !is_first && apart() && !self.is_of_parts(position)
     }
@@ -461,16 +485,6 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let results = self.results.get_or_init(|| self.expected.results());
         results.index(place).map(|index| &self.expected.values[index])
     }
-}
-
-/// Returns true if one side alone has a function, and no more than one.
-fn is_single([b, c]: &[BTreeSet<&str>; 2]) -> bool {
-    b.len() + c.len() == 1
-}
-
-/// Returns true for a tensor that may have a gradient.
-fn is_trained(slot: &Slot) -> bool {
-    slot.value.tensor().is_some_and(|record| record.requires_grad != Some(false))
 }
 
 /// Returns the group that stands for those joined with this one.

@@ -1,8 +1,10 @@
 //! Facts about unpaired ops and their groups.
 
+use std::collections::BTreeSet;
+
 use crate::flow::{Flow, Node};
 use crate::ops::Kind;
-use probe_dump::{DType, Op, OpKind, TensorRecord};
+use probe_dump::{DType, Op, OpKind, Slot, TensorRecord};
 use probe_pair::Substitution;
 
 /// Factor over the error of another group with the same products that no precision explains.
@@ -67,4 +69,14 @@ pub(super) fn tensors<'a>(
 pub(super) fn stand_for_themselves(flow: &Flow<'_>, group: &Substitution) -> bool {
     let mut kinds = group.baseline.iter().chain(&group.candidate).map(|&op| flow.nodes[op].op.name.kind());
     kinds.any(|kind| matches!(kind, OpKind::Tensor | OpKind::Saved))
+}
+
+/// Returns true if one side alone has a function, and no more than one.
+pub(super) fn is_single([b, c]: &[BTreeSet<&str>; 2]) -> bool {
+    b.len() + c.len() == 1
+}
+
+/// Returns true for a tensor that may have a gradient.
+pub(super) fn is_trained(slot: &Slot) -> bool {
+    slot.value.tensor().is_some_and(|record| record.requires_grad != Some(false))
 }

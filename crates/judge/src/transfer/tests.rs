@@ -224,3 +224,56 @@ fn a_row_that_varies_little_magnifies_the_error_of_its_reciprocal_deviation() {
         assert!(explained >= 0.5 * error && explained <= 5.0 * error, "{explained:.2e} for {error:.2e}");
     }
 }
+
+#[test]
+fn vectors_of_a_matrix_have_either_sign_and_its_numbers_have_none() {
+    let matrix = Drawn::normal(50, &[30, 30]);
+    let (vectors, numbers) = (Drawn::normal(51, &[30, 30]), Drawn::normal(52, &[30]));
+    let given = [(matrix.clone(), matrix.off(53, 1e-7))];
+    let (error, explained) =
+        errors("Torch.linalg.eigh.0.forward", &given, &(vectors.clone(), vectors.map(|value| -value)));
+    assert!(explained >= error && error > 1.9, "{explained:.1e} for {error:.1e}");
+    let (_, explained) =
+        errors("Torch.linalg.eigh.0.forward", &given, &(numbers.clone(), numbers.off(54, 1e-7)));
+    assert!(explained < 1e-6, "{explained:.1e}");
+}
+
+#[test]
+fn the_gradient_of_a_sum_of_exponentials_has_the_absolute_errors_of_logits() {
+    // Logits of some 20, of which few elements are large.
+    let logits = Drawn::normal(60, &[40, 30]).map(|value| 20.0 + 2.0 * value);
+    let off = logits.off(61, 1e-5);
+    let one = Drawn { shape: vec![40], values: vec![-1.0; 40] };
+    let made = |logits: &Drawn| {
+        let rows = logits.values.chunks(30).flat_map(|row| {
+            let sum: f64 = row.iter().map(|value| value.exp()).sum();
+            row.iter().map(move |value| -value.exp() / sum).collect::<Vec<f64>>()
+        });
+        Drawn { shape: vec![40, 30], values: rows.collect() }
+    };
+    let mut part = Part::default();
+    let sums = |logits: &Drawn| Drawn {
+        shape: vec![40],
+        values: logits.values.chunks(30).map(|row| row.iter().map(|v| v.exp()).sum::<f64>().ln()).collect(),
+    };
+    part.op("Tensor.logsumexp.0.forward").tensor("input.0", &logits, &off);
+    part.tensor("output.0", &sums(&logits), &sums(&off));
+    part.op("Tensor.logsumexp.0.backward").tensor("input.0", &one, &one);
+    part.tensor("output.0", &made(&logits), &made(&off));
+    part.flow(|flow| {
+        let error = |place: Place| InputError {
+            relative: flow.fact(place).relative(),
+            absolute: flow.fact(place).distance,
+        };
+        let of =
+            |places: Vec<Place>| places.into_iter().map(|place| (place, error(place))).collect::<Vec<_>>();
+        let fact = flow.fact((1, 1));
+        let explained = explained(flow, (1, 1), fact.norm, &of(flow.given(1)), &of(flow.saved(1)));
+        let ratio = explained / fact.relative();
+        assert!(
+            fact.relative() > 1e-4 && (1.0..20.0).contains(&ratio),
+            "{explained:.1e} for {:.1e}",
+            fact.relative()
+        );
+    });
+}

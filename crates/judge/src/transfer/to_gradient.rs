@@ -19,6 +19,13 @@ impl Passage<'_, '_> {
             }
             Kind::Distance => self.to_gradient_of_distance(),
             Kind::Sloped if !node.is_dispatcher() => self.to_gradient_of_slope(),
+            Kind::LogSoftmax if node.base.contains("logsumexp") => {
+                let (incoming, rest) = node.incoming(&self.given, &self.saved);
+                // The incoming gradient times probabilities, which change by themselves times the change of their logit.
+                let logits =
+                    rest.iter().map(|(place, error)| error.absolute / self.len(*place).max(1.0).sqrt());
+                largest(incoming.iter().map(|(_, error)| error.relative)) + BOTH_SIDES * root(logits)
+            }
             Kind::LogSoftmax => {
                 let (incoming, rest) = node.incoming(&self.given, &self.saved);
                 let probabilities = BOTH_SIDES

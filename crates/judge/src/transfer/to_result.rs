@@ -7,6 +7,9 @@ use super::{
     is_logarithm, largest, magnification, multiplied, root, rows_summed,
 };
 
+/// Relative error of a vector of the other sign. Among equal numbers any rotation of their vectors is as good.
+const OPPOSITE: f64 = 2.0;
+
 impl Passage<'_, '_> {
     /// Returns the error of the result of a function, relative to its scale.
     pub(super) fn to_result(&self) -> f64 {
@@ -24,6 +27,7 @@ impl Passage<'_, '_> {
                 Some(slope) => slope * error.absolute / scale,
                 None => error.relative,
             })),
+            Kind::Basis if self.is_basis() => OPPOSITE,
             Kind::Stepped => joint.max(self.carried_over().sqrt() / scale),
             Kind::Sum => joint.max(absolute / scale),
             Kind::Mean | Kind::Distance => {
@@ -66,6 +70,12 @@ impl Passage<'_, '_> {
             Kind::Normalisation => self.to_normalised(),
             _ => self.relative_errors(),
         }
+    }
+
+    /// Returns true for the vectors that a matrix is split into, which fill a matrix; its numbers do not.
+    fn is_basis(&self) -> bool {
+        let dimensions = self.flow.shape(self.place).len();
+        self.given.first().is_some_and(|&(matrix, _)| self.flow.shape(matrix).len() == dimensions)
     }
 
     /// Returns the number of elements that errors may carry over the threshold between two whole numbers: of elements
