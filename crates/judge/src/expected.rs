@@ -5,6 +5,7 @@ mod arrivals;
 mod chance;
 mod results;
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use super::precision::Precision;
 use super::setting::Setting;
 use super::transfer::{InputError, largest};
 use super::value::{ExpectedError, Family, ValueKind};
+use super::views::Extremes;
 use probe_dump::{Figure, Ordinal, Phase, Repeated, SlotSide};
 use probe_measure::Evidence;
 
@@ -109,6 +111,8 @@ pub(super) struct Walk<'f, 'a> {
     product: f64,
     /// Forward ops that read each value.
     readers: ByIdentity<Vec<usize>>,
+    /// Ops that made results, and the errors of these, by what tells them in another view; made when needed.
+    views: OnceCell<HashMap<Extremes, (usize, f64)>>,
     /// Some forward function chooses between values, so that gradients pass where rounding lets them.
     gates: bool,
 }
@@ -136,6 +140,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             multiplied: false,
             product,
             readers: readers(flow),
+            views: OnceCell::new(),
             gates: flow.nodes.iter().any(|node| node.traits.chooses && !node.is_backward()),
         };
         for position in 0..count {

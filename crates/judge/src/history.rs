@@ -15,7 +15,8 @@ use super::setting::Setting;
 use super::tolerance::DTypeTolerance;
 use super::update::{self, Weights};
 use super::value::{ExpectedError, ValueKind};
-use probe_dump::{OpKind, Phase, TensorRecord};
+use super::views::{Extremes, extremes};
+use probe_dump::{OpKind, Phase};
 use probe_pair::slot_key;
 
 /// Fraction of weights that must be equal to the bit (within rounding) for the others to stand out: more than
@@ -43,9 +44,6 @@ pub struct History {
     /// A step was judged.
     pub(super) any: bool,
 }
-
-/// Length of a value, and two numbers that tell it from others on both sides, as bits: whatever view of it is recorded.
-type Extremes = (u64, [[u64; 2]; 2]);
 
 impl History {
     /// Builds the state left by a weighed part.
@@ -188,24 +186,6 @@ fn made(flow: &Flow<'_>) -> HashSet<Extremes> {
     let results = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && !node.traits.optimizes);
     let places = results.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)));
     places.filter(|&place| flow.fact(place).is_float).filter_map(|place| extremes(flow, place)).collect()
-}
-
-/// Returns what identifies a value in another step: its extremes, or where these agree mean and norm. `None` if all of that
-/// agrees, which then identifies nothing.
-fn extremes(flow: &Flow<'_>, place: Place) -> Option<Extremes> {
-    let (b, c) = flow.pair.slot_at(place.0, place.1);
-    let (b, c) = (b?.value.tensor()?, c?.value.tensor()?);
-    let bits = |record: &TensorRecord| {
-        let statistics = &record.statistics;
-        Some([statistics.max()?, statistics.min()?].map(|number| number.as_f64().to_bits()))
-    };
-    let sums = |record: &TensorRecord| {
-        let statistics = &record.statistics;
-        Some([statistics.mean()?, statistics.norm()?].map(f64::to_bits))
-    };
-    let extremes = [bits(b)?, bits(c)?];
-    let sides = if extremes[0] == extremes[1] { [sums(b)?, sums(c)?] } else { extremes };
-    (sides[0] != sides[1]).then_some((b.len(), sides))
 }
 
 /// Returns the parameters that a module reads changed, after an earlier call in the same step read them otherwise: the

@@ -64,6 +64,7 @@ mod user_rule;
 mod value;
 mod values;
 mod verdict;
+mod views;
 mod wiring;
 
 pub use evidence::PartEvidence;

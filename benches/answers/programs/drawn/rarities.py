@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from programs.drawn.block import Block
 from torch import nn
-from torch.nn.utils import parametrizations
 
 
 class OwnGradient(torch.autograd.Function):
@@ -69,7 +68,7 @@ class InPlace(Block):
         else:
             h.add_(self.shift)
             h = h.relu_()
-        out = torch.empty_like(h)
+        out = torch.zeros_like(h)
         out[:, :half] = h[:, :half] if self.way == "kept" else h[:, :half] * 0.5
         out[:, half:] = h[:, half:]
         return out
@@ -163,15 +162,14 @@ class Constrained(Block):
     mistakes = {"columns": ("structure", "argument", "input")}
 
     def build(self, draw: random.Random) -> None:
-        self.map = parametrizations.weight_norm(nn.Linear(self.width, self.width))
-        self.after = nn.Linear(self.width, self.width)
+        # The parametrization of torch has a kernel whose rounding depends on where memory lies.
+        self.map, self.after = nn.Linear(self.width, self.width), nn.Linear(self.width, self.width)
+        self.length = nn.Parameter(torch.rand(self.width, 1) + 0.5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.way:
-            length, way = self.map.parametrizations.weight.original0, self.map.parametrizations.weight.original1
-            rows = way / way.norm(dim=0 if self.way == "columns" else 1, keepdim=True)
-            return self.after(F.linear(x, length * rows, self.map.bias).relu())
-        return self.after(self.map(x).relu())
+        way, dim = self.map.weight, 0 if self.way == "columns" else 1
+        rows = way / way.square().sum(dim, keepdim=True).sqrt() if self.way == "by hand" else F.normalize(way, dim=dim)
+        return self.after(F.linear(x, self.length * rows, self.map.bias).relu())
 
 
 class Island(Block):

@@ -1,10 +1,13 @@
 //! Values that no recorded op made: data, weights, and results of unrecorded functions.
 
+use std::collections::HashMap;
+
 use super::super::difference::Fact;
 use super::super::ops::Kind;
 use super::super::precision::Precision;
 use super::super::transfer::{self, InputError, ONE_FLIP};
 use super::super::value::{ExpectedError, Family, Remnant, ValueKind};
+use super::super::views::extremes;
 use super::{Place, Walk, single};
 use probe_dump::{Phase, SlotSide, shared};
 
@@ -51,7 +54,10 @@ impl Walk<'_, '_> {
         // Unrecorded functions computed it, possibly with products: from weights; or, between modules, from anything.
         let by_functions = self.flow.wants_gradient(place) || (self.flow.modules_alone && !is_parameter);
         let computed = phase == Phase::Forward && by_functions && !self.flow.is_weight(place);
-        let explained = self.explained_on_arrival(place);
+        let mut explained = self.explained_on_arrival(place);
+        if fact.relative() > explained {
+            explained = explained.max(self.in_another_view(place).unwrap_or(0.0));
+        }
         let scale = self.scale_on_arrival(place.0, fact);
         // Each device may have prepared data by unrecorded functions.
         let least =
@@ -109,6 +115,27 @@ impl Walk<'_, '_> {
             }
             _ => self.worst,
         }
+    }
+
+    /// Returns the error of a result before this value that has its elements: the property `mT` of a tensor makes a view
+    /// that nobody records. Elements in another order on one side alone are off by more than where they were made.
+    fn in_another_view(&self, place: Place) -> Option<f64> {
+        let flow = self.flow;
+        let errors = || {
+            let results = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
+            let places = results.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)));
+            let floats = places.filter(|&place| flow.fact(place).is_float);
+            // The first that made it.
+            let mut found = HashMap::new();
+            floats.for_each(|place| {
+                if let Some(extremes) = extremes(flow, place) {
+                    found.entry(extremes).or_insert((place.0, flow.fact(place).relative()));
+                }
+            });
+            found
+        };
+        let &(op, error) = self.views.get_or_init(errors).get(&extremes(flow, place)?)?;
+        (op < place.0).then_some(error)
     }
 
     /// Returns true if an unrecorded function let some elements of an arriving gradient through, and not others.

@@ -197,9 +197,14 @@ impl Walk<'_, '_> {
             explained *= scale.terms.sqrt();
         }
         if node.op.name.phase() == Phase::ParameterGradient {
-            // Functions of the module make it, some of which may choose.
-            let calls = flow.calls(node.op, Phase::Backward);
-            explained = explained.max(largest(calls.into_iter().map(|call| self.inside[call])));
+            // Functions of the module make it, some of which may choose. Where they are not recorded, the gradient that
+            // they pass on shows what they make of the incoming one.
+            let calls = flow.calls(node.op, Phase::Backward).into_iter();
+            let passed_on = |call: usize| {
+                let results = flow.nodes[call].results().map(move |slot| flow.fact((call, slot)).relative());
+                largest(results.filter(|_| flow.modules_alone && node.is_composite()))
+            };
+            explained = explained.max(largest(calls.map(|call| self.inside[call].max(passed_on(call)))));
         }
         if node.is_module() { explained.max(self.inside[place.0]) } else { explained }
     }
