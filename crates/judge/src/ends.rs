@@ -101,8 +101,9 @@ fn is_of_way(flow: &Flow<'_>, candidate: &Candidate) -> bool {
     let node = &flow.nodes[candidate.op];
     // A user's limit holds whatever comes of it.
     let arrives = || {
-        candidate.slot.filter(|_| candidate.arrived).is_some_and(|slot| {
-            let place = (candidate.op, slot);
+        let arrived = candidate.slot.filter(|_| candidate.arrived).map(|slot| (candidate.op, slot));
+        // The module around is named for what arrives between its functions.
+        candidate.seen.or(arrived).is_some_and(|place| {
             let differs = matches!(
                 flow.fact(place).difference,
                 Difference::Numbers | Difference::Shape | Difference::Missing
@@ -113,6 +114,7 @@ fn is_of_way(flow: &Flow<'_>, candidate: &Candidate) -> bool {
     let is_other = match candidate.cause {
         Cause::Structure => true,
         Cause::Input => arrives(),
+        Cause::Numerics => candidate.seen.is_some() && arrives(),
         Cause::Gradient => arrives() || is_other_factor(flow, candidate.op),
         Cause::Argument => {
             is_of_sizes(flow, candidate.op)
