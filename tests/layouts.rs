@@ -59,7 +59,31 @@ fn a_declared_layout_that_does_not_fit_is_an_error_of_one_line() {
             Compare::new(testdata("layouts/one"), testdata("layouts/tp2")).arg("--mapping").arg(&file).run();
         assert_eq!(run.code, code, "{}", run.stderr);
         assert!(run.stderr.contains(part) && run.stderr.lines().count() <= 1, "{}", run.stderr);
+        assert!(code == 0 || run.stderr.contains("layouts.toml: layout of"), "{}", run.stderr);
     }
+}
+
+#[test]
+fn a_rank_that_is_missing_leaves_the_comparison_incomplete_and_nobody_accused() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = folder.path().join("tp2/step0/rank0");
+    std::fs::create_dir_all(&part).unwrap();
+    let copied = |name: &str| {
+        std::fs::copy(testdata("layouts/tp2").join(name), folder.path().join("tp2").join(name)).unwrap();
+    };
+    let manifest = std::fs::read(testdata("layouts/tp2/manifest.json")).unwrap();
+    let mut manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+    manifest["environment"]["groups.tp"] = "0,1".into();
+    std::fs::write(folder.path().join("tp2/manifest.json"), manifest.to_string()).unwrap();
+    for entry in std::fs::read_dir(testdata("layouts/tp2/step0/rank0")).unwrap() {
+        copied(&format!("step0/rank0/{}", entry.unwrap().file_name().to_str().unwrap()));
+    }
+    let compared = || Compare::new(testdata("layouts/one"), folder.path().join("tp2"));
+    let run = compared().run();
+    run.incomplete(&["step 0 of the candidate", "rank 1 of 2 is missing", "--rank"]);
+    assert!(run.json()["first_divergence"].is_null(), "{}", run.stdout);
+    let alone = compared().args("--rank 0").run();
+    assert_eq!(alone.code, 1, "as one rank, it has other weights: {}", alone.stdout);
 }
 
 #[test]
