@@ -1,7 +1,10 @@
 //! A run on two ranks against one on one device, recorded with torch's tensor parallelism over gloo (`testdata/layouts/make.py`).
 
 use crate::support::command::Compare;
+use crate::support::dump_builder::{Op, Side, Task, Tensor, op};
+use crate::support::runs::compare_parts;
 use crate::support::testdata;
+use probe::judge::{Role, Verdict};
 
 #[test]
 fn two_ranks_that_compute_the_same_agree_with_one() {
@@ -56,7 +59,31 @@ fn a_declared_layout_that_does_not_fit_is_an_error_of_one_line() {
             Compare::new(testdata("layouts/one"), testdata("layouts/tp2")).arg("--mapping").arg(&file).run();
         assert_eq!(run.code, code, "{}", run.stderr);
         assert!(run.stderr.contains(part) && run.stderr.lines().count() <= 1, "{}", run.stderr);
+        assert!(code == 0 || run.stderr.contains("layouts.toml: layout of"), "{}", run.stderr);
     }
+}
+
+#[test]
+fn a_rank_that_is_missing_leaves_the_comparison_incomplete_and_nobody_accused() {
+    let folder = tempfile::tempdir().unwrap();
+    let part = folder.path().join("tp2/step0/rank0");
+    std::fs::create_dir_all(&part).unwrap();
+    let copied = |name: &str| {
+        std::fs::copy(testdata("layouts/tp2").join(name), folder.path().join("tp2").join(name)).unwrap();
+    };
+    let manifest = std::fs::read(testdata("layouts/tp2/manifest.json")).unwrap();
+    let mut manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+    manifest["environment"]["groups.tp"] = "0,1".into();
+    std::fs::write(folder.path().join("tp2/manifest.json"), manifest.to_string()).unwrap();
+    for entry in std::fs::read_dir(testdata("layouts/tp2/step0/rank0")).unwrap() {
+        copied(&format!("step0/rank0/{}", entry.unwrap().file_name().to_str().unwrap()));
+    }
+    let compared = || Compare::new(testdata("layouts/one"), folder.path().join("tp2"));
+    let run = compared().run();
+    run.incomplete(&["step 0 of the candidate", "rank 1 of 2 is missing", "--rank"]);
+    assert!(run.json()["first_divergence"].is_null(), "{}", run.stdout);
+    let alone = compared().args("--rank 0").run();
+    assert_eq!(alone.code, 1, "as one rank, it has other weights: {}", alone.stdout);
 }
 
 #[test]
@@ -86,4 +113,45 @@ fn the_workbook_holds_what_each_rank_holds() {
     let mut book = calamine::open_workbook_auto(plain.reports().join("result.xlsx")).unwrap();
     let head = book.worksheet_range("tensors").unwrap();
     assert!(!head.rows().next().unwrap().iter().any(|label| *label == "pieces"));
+}
+
+/// A step that two ranks make of what one rank makes of a whole. In step 0, ranks have a buffer of their own of which a mask leaves what it should,
+/// which the layouts excuse. In step 1, weights have drifted, and `read` is what the candidate computes its loss from.
+fn masked_then(read: &Tensor, part: &str, side: Side) -> Option<Vec<Op>> {
+    let is_second = part.ends_with("rank1");
+    if is_second && side == Side::Baseline {
+        return None;
+    }
+    if part.starts_with("step0") {
+        let buffer = side.pick(Tensor::wave(2, 64), Tensor::wave(if is_second { 21 } else { 22 }, 64));
+        return Some(vec![
+            op("Functional.embedding.0.forward").input(Tensor::wave(1, 64)).output(buffer.clone()),
+            op("Functional.mul.0.forward").input(buffer).output(Tensor::wave(3, 64)),
+        ]);
+    }
+    let read = side.pick(Tensor::wave(4, 64), read.clone());
+    let loss = read.map(|x| 2.0 * x);
+    Some(vec![
+        op("Functional.mul.0.forward").input(read).output(loss),
+        op("Module.fc.Linear.forward.0")
+            .input(Tensor::wave(1, 32))
+            .parameter("weight", side.scaled(&Tensor::wave(2, 32), 1.2))
+            .output(side.scaled(&Tensor::wave(6, 32), 1.2)),
+    ])
+}
+
+#[test]
+fn a_finding_that_the_layouts_drop_hides_none_of_a_later_step() {
+    let parts = ["step0/rank0", "step0/rank1", "step1/rank0", "step1/rank1"].map(|part| (part, Task::Tensor));
+    let first = |read: &Tensor| {
+        let answer = compare_parts(&parts, |part, side| masked_then(read, part, side));
+        let buffer = answer.row("Functional.embedding.0.forward", "output.0");
+        assert_eq!((buffer.verdict, buffer.role), (Verdict::Close, Role::Clean), "the layouts excuse it");
+        answer.summary.first_divergence.map(|found| (found.step, found.op))
+    };
+    let sound = Tensor::wave(4, 64);
+    assert_eq!(first(&sound), None);
+    // The drift of the weights would explain as much, but no weight was read as yet.
+    let off = sound.noisy(5, 0.08);
+    assert_eq!(first(&off), Some((1, "Functional.mul.0.forward".to_owned())));
 }

@@ -364,6 +364,38 @@ def test_a_file_that_is_cut_short_is_incomplete(baseline: Path, tmp_path: Path) 
     code, said, err = probe(baseline, folder)
     assert code == 3, said
     assert "__0_0.distcp" in err
+    assert "copy it again; nor can" in err and len(err.splitlines()) == 1, "one line for one file"
+    file.unlink()
+    code, said, err = probe(baseline, folder)
+    assert code == 3, said
+    assert "the index names this file, and it is not there" in err and len(err.splitlines()) == 1
+    file.write_bytes(b"")
+    (folder / ".metadata").unlink()
+    code, said, err = probe(baseline, folder)
+    assert (code, said) == (2, "")
+    assert "holds .distcp files without .metadata" in err
+
+
+def test_of_equal_tensors_one_has_to_be_there(tmp_path: Path) -> None:
+    table, other = torch.randn(40, 16), torch.randn(16, 16)
+    torch.save({"embed.weight": table, "head.weight": table.clone(), "up.weight": other}, tmp_path / "tied.pt")
+    torch.save({"embed.weight": table, "up.weight": other}, tmp_path / "one.pt")
+    torch.save({"up.weight": other}, tmp_path / "none.pt")
+    code, said, _ = probe(tmp_path / "tied.pt", tmp_path / "one.pt")
+    assert code == 0 and "head.weight is not in the candidate; it equals embed.weight" in said
+    code, said, _ = probe(tmp_path / "tied.pt", tmp_path / "none.pt")
+    assert code == 1, said
+    assert "embed.weight, head.weight: nothing in the candidate has these values" in said
+
+
+def test_heads_that_are_not_permuted_as_those_of_other_layers_are_named(baseline: Path, tmp_path: Path) -> None:
+    weights = {f"m.{name}": turned(value) if "k_proj.weight" in name else value for name, value in llama().items()}
+    wrong = "m.model.layers.1.self_attn.k_proj.weight"
+    weights[wrong] = llama()[wrong.removeprefix("m.")]
+    torch.save(weights, tmp_path / "k.pt")
+    code, said, _ = probe(baseline, tmp_path / "k.pt")
+    assert code == 1, said
+    assert f"{wrong}: in order instead of heads of {HEAD} permuted (interleaved rotary against halves)" in said
 
 
 def test_an_index_is_not_trusted(baseline: Path, tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
 //! Reasons why a comparison could not be made.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use probe_dump::Task;
 use probe_files::ReportError;
 use probe_files::settings::SettingsError;
+use probe_pair::Mapping;
 use probe_read::ReadError;
 
 /// A comparison that could not be made at all.
@@ -57,8 +58,8 @@ pub enum CompareError {
         /// Reason and remedy.
         reason: String,
     },
-    /// A declared layout does not fit what was recorded.
-    #[error("{reason}; correct the lines of `[[layout]]` in the file of --mapping")]
+    /// A layout that was declared, or recorded in words, does not fit what was recorded.
+    #[error("{reason}")]
     Layout {
         /// The layout, and what does not fit.
         reason: String,
@@ -72,6 +73,19 @@ pub enum CompareError {
         /// The reason.
         reason: String,
     },
+}
+
+impl CompareError {
+    /// Names the file that declares a layout, and what to do about it.
+    pub(super) fn of_mapping(self, file: Option<&Path>, mapping: &Mapping) -> Self {
+        match (self, file.filter(|_| !mapping.layouts().is_empty())) {
+            (Self::Layout { reason }, Some(file)) => {
+                let reason = format!("{}: {reason}; correct its lines of `[[layout]]`", file.display());
+                Self::Layout { reason }
+            }
+            (other, _) => other,
+        }
+    }
 }
 
 impl From<ReadError> for CompareError {

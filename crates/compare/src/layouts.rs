@@ -7,6 +7,7 @@ mod partial;
 mod pieces;
 mod places;
 mod strangers;
+mod unsorted;
 mod values;
 
 use std::collections::{HashMap, HashSet};
@@ -15,14 +16,15 @@ use std::sync::Arc;
 use rayon::prelude::*;
 
 use self::mended::{Readers, is_fault};
-use self::partial::op_phase;
+use self::partial::{Groups, Terms, op_phase};
 pub use self::pieces::Pieces;
 use self::strangers::{Roundings, is_of_layout};
 use super::CompareError;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, SlotSide};
 use probe_judge::{Cause, Finding, OWN_INPUTS, PartJudgement, Role, SlotJudgement};
 use probe_layout::{
-    Declared, Dims, Folded, Mesh, Misplaced, Remark, Remarks, Spread, fold, joined, numbered,
+    Declared, Dims, Folded, HeldTerms, Joined, Mesh, Misplaced, Remark, Remarks, Spread, fold, joined,
+    numbered,
 };
 use probe_pair::{BySlot, Many, Mapping, OpPair, Paired, Pairing, PartMatch, PartPair};
 
@@ -55,8 +57,12 @@ pub(super) struct Layouts {
     reduces_itself: bool,
     /// The ranks; empty if ranks pair one to one.
     ranks: Vec<u32>,
+    /// True if a run had ranks that its dump lacks: values are not whole.
+    lacks_ranks: bool,
     /// Ranks of the groups that were recorded, by name.
-    groups: Vec<(String, Vec<u32>)>,
+    groups: Groups,
+    /// What the ranks of the other run hold terms of.
+    terms: Terms,
     /// True if the baseline is the run on many ranks.
     of_baseline: bool,
 }
@@ -71,7 +77,6 @@ pub(super) fn read(
     let all = |dump: &Dump, keys: &[PartKey]| -> Result<Vec<Rank>, CompareError> {
         keys.par_iter().map(|key| dump.reader.read(key).map_err(CompareError::from)).collect()
     };
-    let numbers = |keys: &[PartKey]| keys.iter().map(|key| key.rank.number()).collect();
     match &part.many {
         None => {
             let (b, c) = rayon::join(
@@ -95,18 +100,22 @@ pub(super) fn read(
         Some(Many::Both(baselines, candidates)) => {
             let (b, c) = rayon::join(|| all(baseline, baselines), || all(candidate, candidates));
             let (mut b, mut c) = (b?, c?);
-            let told = |reason| CompareError::Layout { reason };
+            let told = |reason| CompareError::Nothing { reason };
             // The run that holds the whole model on each rank becomes one.
             if numbered(&mut b, &mut c).map_err(told)? {
-                let c = joined(c, &mut b);
+                let Joined { rank: c, terms } = joined(c, &mut b);
                 let (rank, layouts) = Layouts::of(b, &c, numbers(baselines), (baseline, true), mapping)?;
-                return Ok((rank, c, layouts));
+                return Ok((rank, c, layouts.beside(terms, (candidate, candidates))));
             }
-            let b = joined(b, &mut c);
+            let Joined { rank: b, terms } = joined(b, &mut c);
             let (rank, layouts) = Layouts::of(c, &b, numbers(candidates), (candidate, false), mapping)?;
-            Ok((b, rank, layouts))
+            Ok((b, rank, layouts.beside(terms, (baseline, baselines))))
         }
     }
+}
+
+fn numbers(keys: &[PartKey]) -> Vec<u32> {
+    keys.iter().map(|key| key.rank.number()).collect()
 }
 
 /// Returns ranks that a run had and its dump lacks, as places and reasons.
@@ -121,7 +130,7 @@ pub(super) fn missing_ranks(pairing: &Pairing, b: &Dump, c: &Dump) -> Vec<(Strin
             Some(Many::Both(baselines, candidates)) => vec![(baseline, baselines), (candidate, candidates)],
         };
         let said = |((dump, side), keys): ((&Dump, &str), &Vec<PartKey>)| {
-            Some((format!("step {step} of the {side}"), lacking(dump, keys)?))
+            Some((format!("step {step} of the {side}"), missing(dump, &numbers(keys))?))
         };
         sides.into_iter().filter_map(said).collect()
     };
@@ -129,20 +138,20 @@ pub(super) fn missing_ranks(pairing: &Pairing, b: &Dump, c: &Dump) -> Vec<(Strin
 }
 
 /// Says which ranks of a run its dump lacks; `None` if it has all.
-fn lacking(dump: &Dump, keys: &[PartKey]) -> Option<String> {
+fn missing(dump: &Dump, ranks: &[u32]) -> Option<String> {
     let world: u32 = dump.environment.get("world_size")?.parse().ok()?;
-    let missing: Vec<String> = (0..world)
-        .filter(|rank| keys.iter().all(|key| key.rank.number() != *rank))
-        .map(|rank| rank.to_string())
-        .take(16)
-        .collect();
-    let ranks = missing.join(", ");
-    (!missing.is_empty())
-        .then(|| format!("ranks {ranks} of {world} are missing: global values need all ranks"))
+    let missing: Vec<u32> = (0..world).filter(|rank| !ranks.contains(rank)).take(16).collect();
+    let are = if missing.len() == 1 { "is" } else { "are" };
+    (!missing.is_empty()).then(|| {
+        format!(
+            "{} of {world} {are} missing: global values need all ranks, so no op is named; record all, or compare single ranks with --rank",
+            in_words(&missing)
+        )
+    })
 }
 
 /// Returns the groups that a capture recorded: `groups.tp` is `0,1`.
-pub(super) fn groups(dump: &Dump) -> Vec<(String, Vec<u32>)> {
+pub(super) fn groups(dump: &Dump) -> Groups {
     let group = |(name, ranks): (&String, &String)| {
         let name = name.strip_prefix("groups.")?;
         Some((name.to_owned(), ranks.split(',').map(|rank| rank.parse().ok()).collect::<Option<_>>()?))
@@ -193,12 +202,38 @@ impl Layouts {
         let named = placements.iter().find_map(|placement| mesh_name(placement, numbers.len()));
         groups.extend(named.map(|name| (name, numbers.clone())));
         let ranks = numbers;
-        Ok((rank, Self { remarks, apart, misplaced, spread, reduces_itself, ranks, groups, of_baseline }))
+        let lacks_ranks = missing(dump, &ranks).is_some();
+        let terms = Terms::default();
+        Ok((
+            rank,
+            Self {
+                remarks,
+                apart,
+                misplaced,
+                spread,
+                reduces_itself,
+                ranks,
+                lacks_ranks,
+                groups,
+                terms,
+                of_baseline,
+            },
+        ))
+    }
+
+    /// Adds what is known of the other run, if that is spread too.
+    fn beside(self, terms: HeldTerms, (dump, keys): (&Dump, &[PartKey])) -> Self {
+        let lacks_ranks = self.lacks_ranks || missing(dump, &numbers(keys)).is_some();
+        Self { terms: Terms::of(terms, dump), lacks_ranks, ..self }
     }
 
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.
     pub(super) fn explain(&self, pair: &PartPair, judged: &mut PartJudgement) {
         if self.ranks.is_empty() {
+            return;
+        }
+        if self.lacks_ranks {
+            judged.findings.clear();
             return;
         }
         let mut readers = Readers::of(pair, judged, self);
@@ -255,26 +290,14 @@ impl Layouts {
             Self::moved(pair, finding, order, slot);
             return Some(said);
         }
-        // What the op passes on shows more than its own result, which may be partial.
-        let end = pair.ops.len().min(finding.order + NEAR_BY);
-        let phase = op_phase(pair, &pair.ops[finding.order]);
-        for order in first_inside(pair, finding.order)..end {
-            // Gradients have factors of their own, which say nothing about the forward pass.
-            if phase == Phase::Forward && op_phase(pair, &pair.ops[order]) != phase {
-                break;
-            }
-            // A call of this run alone may read terms to add them up.
-            let paired = matches!(pair.ops[order].ops, Paired::Both(..));
-            if paired && self.partial_of(pair, order, |side| !side.is_result()).is_some() {
-                break;
-            }
-            let found = explain::padded(pair, order).or_else(|| self.factor(pair, order));
-            let found = found.or_else(|| self.biased(pair, order)).or_else(|| self.disordered(pair, order));
-            let found = found.or_else(|| self.odd(pair, order));
-            if let Some((slot, said)) = found {
-                Self::moved(pair, finding, order, slot);
-                return Some(said);
-            }
+        if finding.cause == Cause::Numerics
+            && let Some(said) = self.unsorted(pair, finding.order)
+        {
+            return Some(said);
+        }
+        if let Some((order, slot, said)) = self.of_passed_on(pair, finding.order) {
+            Self::moved(pair, finding, order, slot);
+            return Some(said);
         }
         let op = &pair.ops[finding.order];
         // What a missing reduction leaves is no rounding.
@@ -288,6 +311,30 @@ impl Layouts {
         };
         let fault = matches!(op.ops, Paired::Both(..)) && differs();
         fault.then(|| self.unreduced(pair, finding, is_first)).flatten()
+    }
+
+    /// Returns a value of which something is known, among those that an op passes on: they show more than its own result, which may be partial.
+    fn of_passed_on<'p>(&self, pair: &'p PartPair, from: usize) -> Option<(usize, &'p str, String)> {
+        let end = pair.ops.len().min(from + NEAR_BY);
+        let phase = op_phase(pair, &pair.ops[from]);
+        for order in first_inside(pair, from)..end {
+            // Gradients have factors of their own, which say nothing about the forward pass.
+            if phase == Phase::Forward && op_phase(pair, &pair.ops[order]) != phase {
+                break;
+            }
+            // A call of this run alone may read terms to add them up.
+            let paired = matches!(pair.ops[order].ops, Paired::Both(..));
+            if paired && self.partial_of(pair, order, |side| !side.is_result()).is_some() {
+                break;
+            }
+            let found = explain::padded(pair, order).or_else(|| self.factor(pair, order));
+            let found = found.or_else(|| self.biased(pair, order)).or_else(|| self.disordered(pair, order));
+            let found = found.or_else(|| self.odd(pair, order));
+            if let Some((slot, said)) = found {
+                return Some((order, slot, said));
+            }
+        }
+        None
     }
 
     /// Returns the first slot of a paired op of which some ranks hold other replicas or shards than they should.

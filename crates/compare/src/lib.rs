@@ -190,10 +190,11 @@ impl Parts<'_> {
                     reference: &reference,
                     replayed: &options.replayed,
                 };
-                let (judged, next) = judge_part(&part.pair, &part.evidence, known, history);
+                let (judged, next) = judge_part(&part.pair, &part.evidence, known, history, |judged| {
+                    part.layouts.explain(&part.pair, judged);
+                });
                 part.judged = PartJudgement { reference, ..judged };
                 part.judged.counts.bytes = part.bytes;
-                part.layouts.explain(&part.pair, &mut part.judged);
                 place::complete(&part.pair, &mut part.judged.findings);
                 below.complete(&part.pair, &mut part.judged.findings);
                 part.portraits = portrait::portraits(&part.pair, &part.evidence, &part.judged.findings);

@@ -94,9 +94,10 @@ fn compare_part(
     options: &CompareOptions,
     progress: &dyn Progress,
 ) -> Result<DonePart, CompareError> {
-    let (mut b, mut c, mut layouts) = layouts::read(part, baseline, candidate, &options.mapping)?;
-    let folded = layouts.names(&b, &c);
     let request = &options.request;
+    let (mut b, mut c, mut layouts) = layouts::read(part, baseline, candidate, &options.mapping)
+        .map_err(|error| error.of_mapping(request.mapping.as_deref(), &options.mapping))?;
+    let folded = layouts.names(&b, &c);
     let place = format!("step {} {}", part.baseline.step, part.baseline.rank);
     let nothing = |reason: String| CompareError::Nothing { reason: format!("{place}: {reason}") };
     let own = [baseline, candidate].iter().filter(|dump| dump.format == NATIVE).count();

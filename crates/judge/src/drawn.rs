@@ -263,6 +263,6 @@ impl Part {
         let (reference, replayed) = (BySlot::default(), Replayed::default());
         let known =
             PriorKnowledge { rules: &rules, noise: &noise, reference: &reference, replayed: &replayed };
-        judge_part(&pair, &evidence, known, &History::default()).0
+        judge_part(&pair, &evidence, known, &History::default(), |_| ()).0
     }
 }

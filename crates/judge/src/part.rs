@@ -38,12 +38,14 @@ pub struct PriorKnowledge<'a> {
 }
 
 /// Judges a part. `evidence` is that of [`PartPair::ops`], slot by slot; `history` is the state left by this
-/// rank's previous step, the default for the first.
+/// rank's previous step, the default for the first. `explain` changes the judgement by what the caller knows besides:
+/// a later step is told of the findings that it leaves.
 pub fn judge_part(
     pair: &PartPair,
     evidence: &PartEvidence,
     known: PriorKnowledge<'_>,
     history: &History,
+    explain: impl FnOnce(&mut PartJudgement),
 ) -> (PartJudgement, History) {
     let setting = Setting::of(pair);
     let mut book = RuleBook::default();
@@ -57,16 +59,9 @@ pub fn judge_part(
     let unread = unread::set_aside(&mut flow);
     flow.arrived_before = history.arrived(&flow);
     let (expected, drifted) = weigh(&flow, &setting, history);
-    let granted = |value: &ExpectedError| Granted {
-        measured: noise.floor(&flow, value),
-        by_rule: by_rule(&flow, value),
-    };
-    let (mut excess, learned) = excess::of(
-        &expected.values,
-        (&history.learned.0, &history.learned.1),
-        &expected.values.iter().map(granted).collect::<Vec<_>>(),
-        history.any,
-    );
+    let granted = granted(&flow, &expected.values, noise);
+    let (mut excess, learned) =
+        excess::of(&expected.values, (&history.learned.0, &history.learned.1), &granted, history.any);
     outliers::acquit(&flow, &expected.values, &mut excess);
     let acquitted = reference.acquit(&expected.values, &mut excess);
     let replayed = known.replayed.of_part(pair.step, pair.rank);
@@ -90,12 +85,15 @@ pub fn judge_part(
     notes.extend(unread);
     notes.extend(remarks);
     let counts = count(pair, &ops, &slots);
-    let diverged = history.diverged || !findings.is_empty();
-    let next = History::after(&flow, (expected.gradients, &expected.arrivals), learned, diverged);
     let incomplete = incomplete::of(&flow);
     let rules = book.into_texts();
     let reference = BySlot::default();
-    (PartJudgement { ops, slots, expectations, rules, findings, notes, incomplete, reference, counts }, next)
+    let mut judged =
+        PartJudgement { ops, slots, expectations, rules, findings, notes, incomplete, reference, counts };
+    explain(&mut judged);
+    let diverged = history.diverged || !judged.findings.is_empty();
+    let next = History::after(&flow, (expected.gradients, &expected.arrivals), learned, diverged);
+    (judged, next)
 }
 
 /// A part with its errors, and how far each is beyond the expectation.
@@ -180,6 +178,12 @@ fn tell_ops(ops: &mut [OpJudgement], findings: &mut [Finding]) {
             op.cause = Some(finding.cause);
         }
     }
+}
+
+/// Returns the own errors that noise and user rules let the ops of values make.
+fn granted(flow: &Flow<'_>, values: &[ExpectedError], noise: noise::OfPart<'_>) -> Vec<Granted> {
+    let of = |value| Granted { measured: noise.floor(flow, value), by_rule: by_rule(flow, value) };
+    values.iter().map(of).collect()
 }
 
 /// Returns the own error that a user rule lets the op of a value make, relative to the value's scale.

@@ -39,12 +39,27 @@ pub fn numbered(ranks: &mut [Rank], others: &mut [Rank]) -> Result<bool, String>
     Ok(hold_all(others) && !hold_all(ranks))
 }
 
+/// Name of an op, and path of a slot.
+pub type ValueName = (Box<str>, Box<str>);
+
+/// Values that ranks hold terms of, by name: the ranks, and what is made of their terms.
+pub type HeldTerms = HashMap<ValueName, (Vec<u32>, Among)>;
+
+/// Ranks of one run as one, to be compared with the ranks of another.
+#[derive(Debug)]
+pub struct Joined {
+    /// The global values.
+    pub rank: Rank,
+    /// What its ranks hold terms of.
+    pub terms: HeldTerms,
+}
+
 /// Makes the ranks of one step one rank, whose values are global, by what the `others` hold; these are brought under common names of calls. The
 /// modules of both bear the numbers of the whole model.
 ///
 /// # Panics
 /// Without ranks.
-pub fn joined(mut ranks: Vec<Rank>, others: &mut [Rank]) -> Rank {
+pub fn joined(mut ranks: Vec<Rank>, others: &mut [Rank]) -> Joined {
     let held = ranks.iter().flat_map(modules).map(|(path, _)| path).collect::<BTreeSet<_>>().len();
     let split = others.iter().any(|rank| modules(rank).len() < held);
     let mut ops = if hold_all(&ranks) {
@@ -65,13 +80,26 @@ pub fn joined(mut ranks: Vec<Rank>, others: &mut [Rank]) -> Rank {
     let found = found.into_iter().zip(&gathered.jobs);
     let inferred: Vec<Inferred> = found.map(|(found, job)| found.unwrap_or_else(|| first(job))).collect();
     let (store, records) = values(&gathered, &inferred, &stores);
+    let mut terms = HeldTerms::new();
     for (&(place, slot), &job) in &gathered.places {
+        if let Some(held) = terms_of(&gathered.jobs[job], &inferred[job], &ranks) {
+            terms
+                .insert((ops[place].name.as_str().into(), ops[place].slots[slot].path.as_ref().into()), held);
+        }
         let known = Value::Tensor(Arc::clone(&records[job]));
         ops[place].slots[slot].value = if unknown[job] { Value::Unsupported } else { known };
     }
     let mut first = ranks.into_iter().next().expect("a step has ranks");
     (first.ops, first.store) = (ops, Arc::new(store));
-    first
+    Joined { rank: first, terms }
+}
+
+/// Returns the ranks that hold terms of a value, and what is made of these; `None` for a value of which each holds a part or all, and for one of
+/// which the program itself keeps account.
+fn terms_of(job: &Job, found: &Inferred, ranks: &[Rank]) -> Option<(Vec<u32>, Among)> {
+    let placed = job.pieces.iter().any(|(_, record)| record.placement.is_some());
+    let numbers = || found.picks.iter().map(|&pick| ranks[job.pieces[pick].0].key.rank.number()).collect();
+    (found.layout.among != Among::Replicas && !placed).then(|| (numbers(), found.layout.among))
 }
 
 /// Returns the ops of ranks that hold parts of the model, and brings the calls of the others under their names.

@@ -104,12 +104,11 @@ impl Gathered {
             1 => common_factor(jobs, &inferred, &gradients, stores, other),
             terms => terms,
         };
-        let (micro, used) =
-            if split { self.micro_batches(ops, &inferred, stores, other) } else { (1, HashSet::new()) };
+        let used = self.read_by_optimizers(ops);
+        let micro = if split { self.micro_batches(ops, (&used, &inferred), stores, other) } else { 1 };
         if terms > 1 || micro > 1 {
-            let given = |job: &usize| micro > 1 && used.contains(job);
             let found = inferred.par_iter_mut().enumerate();
-            let found = found.filter(|(job, _)| gradients.contains(job) && !given(job));
+            let found = found.filter(|(job, _)| gradients.contains(job) && !used.contains(job));
             found.for_each(|(job, found)| share_of_mean(&jobs[job], found, (terms, micro), stores, other));
         }
         if inferred.iter().any(|found| is_zigzag(&found.layout)) {

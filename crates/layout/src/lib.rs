@@ -37,7 +37,7 @@ mod store;
 mod tests;
 mod usual;
 
-pub use both::{joined, numbered};
+pub use both::{HeldTerms, Joined, ValueName, joined, numbered};
 pub use declared::Declared;
 pub use dims::{Dims, Mesh};
 pub use fold::{Folded, fold};

@@ -13,15 +13,24 @@ use super::layout::{Among, Layout};
 const SOME: usize = 24;
 
 impl Gathered {
+    /// Returns the gradients that optimizers read: what becomes of them is no term of a mean any more.
+    pub(crate) fn read_by_optimizers(&self, ops: &[Op]) -> HashSet<usize> {
+        let read = |place: usize, slot: usize| {
+            let op = &ops[place];
+            op.name.as_str().starts_with("Optimizer.") && op.slots[slot].path.starts_with("input.grad.")
+        };
+        self.places.iter().filter(|((place, slot), _)| read(*place, *slot)).map(|(_, job)| *job).collect()
+    }
+
     /// Returns the number of micro-batches, if gradients are as many times too large and the optimizer got the right ones: the schedule divides them
-    /// at the end. Otherwise 1. The second value holds the gradients that the optimizer got.
+    /// at the end. Otherwise 1.
     pub(crate) fn micro_batches(
         &self,
         ops: &[Op],
-        inferred: &[Inferred],
+        (used, inferred): (&HashSet<usize>, &[Inferred]),
         stores: &[Arc<dyn TensorStore>],
         other: &Rank,
-    ) -> (u32, HashSet<usize>) {
+    ) -> u32 {
         let forward = |op: &&Op| op.name.kind() == OpKind::Module && op.name.phase() == Phase::Forward;
         // A module may be called several times for each micro-batch.
         let mut calls: HashMap<&str, u32> = HashMap::new();
@@ -29,19 +38,12 @@ impl Gathered {
             *calls.entry(op.name.module_path().unwrap_or_default()).or_default() += 1;
         }
         let terms = calls.into_values().min().unwrap_or(1);
-        let optimizer = |place: usize, slot: usize| {
-            let op = &ops[place];
-            op.name.as_str().starts_with("Optimizer.") && op.slots[slot].path.starts_with("input.grad.")
-        };
-        let used =
-            self.places.iter().filter(|((place, slot), _)| optimizer(*place, *slot)).map(|(_, job)| *job);
-        let used: HashSet<usize> = used.collect();
         let mut some: Vec<usize> = used.iter().copied().collect();
         some.sort_unstable();
         some.truncate(SOME);
         let near = |job: &&usize| measured(&self.jobs[**job], &inferred[**job], stores, other) < NEAR;
         let divided = !some.is_empty() && some.iter().filter(near).count() * 5 >= some.len() * 4;
-        (if divided { terms.max(1) } else { 1 }, used)
+        if divided { terms.max(1) } else { 1 }
     }
 }
 

@@ -284,7 +284,7 @@ mod tests {
     fn stages_of_one_run_become_a_run_on_one_rank() {
         let (mut ranks, mut others) = (stages(&HALVES), stages(&QUARTERS));
         numbered(&mut ranks, &mut others).unwrap();
-        let whole = joined(ranks, &mut others);
+        let whole = joined(ranks, &mut others).rank;
         assert_eq!(names(&whole), names(&stages(&[(0, 8)])[0]));
         let folded = fold(others, &whole, &Declared::default()).unwrap();
         assert_eq!(names(&folded.rank), names(&whole));
@@ -298,7 +298,7 @@ mod tests {
         others[2] = wrong.swap_remove(2);
         let mut ranks = stages(&HALVES);
         numbered(&mut ranks, &mut others).unwrap();
-        let whole = joined(ranks, &mut others);
+        let whole = joined(ranks, &mut others).rank;
         let folded = fold(others, &whole, &Declared::default()).unwrap();
         let [found] = &*folded.misplaced else { panic!("{:?}", folded.misplaced) };
         assert_eq!((&*found.held, &*found.due), (&[2, 3][..], &[4, 5][..]));

@@ -14,6 +14,9 @@ use probe_measure as measure;
 
 use super::{Among, Declared, Folded, Holding, Mesh, Remark, fold};
 
+mod means;
+mod spread;
+
 /// Tensors of binary32 by key.
 #[derive(Default)]
 struct Memory(HashMap<String, (Vec<usize>, Vec<f32>)>);
@@ -356,24 +359,6 @@ fn calls_of_some_experts_pair_with_those_of_the_same_arguments() {
     super::calls::under_others_names(&mut ranks, &whole, false);
     let names: Vec<&str> = ranks[1].ops.iter().map(|op| op.name.as_str()).collect();
     assert_eq!(names, ["Functional.f.2.forward", "Functional.f.3.forward"]);
-}
-
-#[test]
-fn two_spread_runs_are_joined_by_their_sizes() {
-    let (whole, same) = (matrix(8, 12, 61), matrix(4, 4, 62));
-    let spread = |count: usize| -> Vec<Rank> {
-        let columns = 12 / count;
-        let part = |number: usize| cut(&whole, &[0..8], number * columns..(number + 1) * columns);
-        (0..).zip(0..count).map(|(number, place)| rank(number, &[part(place), same.clone()], true)).collect()
-    };
-    let mut others = spread(4);
-    let joined = super::joined(spread(2), &mut others);
-    let shape = |op: usize| joined.ops[op].slots[0].value.tensor().unwrap().shape.to_vec();
-    assert_eq!((shape(0), shape(1)), (vec![8, 12], vec![4, 4]));
-    let folded = all(others, &joined);
-    assert!(matches!(folded.remarks[&(0, 0)], Remark::Sharded(_)) && folded.apart.is_empty());
-    let hash = |rank: &Rank| rank.ops[0].slots[0].value.tensor().unwrap().checksum.clone();
-    assert_eq!(hash(&folded.rank), hash(&joined));
 }
 
 #[test]

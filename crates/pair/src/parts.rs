@@ -66,18 +66,16 @@ pub fn pair_parts(baseline: &Dump, candidate: &Dump, selected: impl Fn(&PartKey)
         });
         return pairing;
     }
-    if let [one, many] = [worlds(&b), worlds(&c)].map(|ranks| ranks.len())
-        && (one == 1) != (many == 1)
+    let of = |dump, parts| World::of(dump, parts, &selected);
+    let (b_world, c_world) = (of(baseline, &b), of(candidate, &c));
+    if let Some(baseline_is_one) = b_world.is_one_of(&c_world)
         && b_unclear.is_empty()
         && c_unclear.is_empty()
     {
-        of_unequal_worlds(b, c, one == 1, &mut pairing);
+        of_unequal_worlds(b, c, baseline_is_one, &mut pairing);
         return pairing;
     }
-    if World::of(baseline, &b).is_spread_unlike(&World::of(candidate, &c))
-        && b_unclear.is_empty()
-        && c_unclear.is_empty()
-    {
+    if b_world.is_spread_unlike(&c_world) && b_unclear.is_empty() && c_unclear.is_empty() {
         of_different_layouts(b, c, &mut pairing);
         return pairing;
     }
@@ -152,16 +150,35 @@ struct World<'d> {
 }
 
 impl<'d> World<'d> {
-    fn of(dump: &'d Dump, parts: &BTreeMap<Place, PartKey>) -> Self {
+    fn of(dump: &'d Dump, parts: &BTreeMap<Place, PartKey>, selected: &impl Fn(&PartKey) -> bool) -> Self {
         let recorded: BTreeSet<u32> = dump.parts.iter().map(|key| key.rank.number()).collect();
         let ranks = worlds(parts).len();
         let group =
             |(name, ranks): (&'d String, &'d String)| Some((name.strip_prefix("groups.")?, ranks.as_str()));
+        let size: Option<u32> = dump.environment.get("world_size").and_then(|size| size.parse().ok());
+        // What is missing may be what the user left out.
+        let left_out = |key: &PartKey| {
+            let of_rank = |rank| PartKey { rank: RankId::Rank(rank), ..key.clone() };
+            (0..size.unwrap_or(0)).any(|rank| !selected(&of_rank(rank)))
+        };
         Self {
-            size: dump.environment.get("world_size").and_then(|size| size.parse().ok()),
+            size: size.and_then(|size| usize::try_from(size).ok()),
             ranks,
-            is_selection: recorded.len() > ranks,
+            is_selection: recorded.len() > ranks || parts.values().next().is_some_and(left_out),
             groups: dump.environment.iter().filter_map(group).collect(),
+        }
+    }
+
+    /// Returns whether this run, and not the other, is the one on one rank; `None` if both are, or neither is. One rank of a run that was spread over
+    /// several is not, even if the dump lacks the others.
+    fn is_one_of(&self, other: &Self) -> Option<bool> {
+        let rest_is_missing = |world: &Self| {
+            world.size.is_some_and(|size| size > 1) && !world.is_selection && !world.groups.is_empty()
+        };
+        match (self.ranks, other.ranks) {
+            (1, 1) if self.size == Some(1) && rest_is_missing(other) => Some(true),
+            (1, 1) if other.size == Some(1) && rest_is_missing(self) => Some(false),
+            (own, others) => ((own == 1) != (others == 1)).then_some(own == 1),
         }
     }
 
@@ -257,6 +274,16 @@ mod tests {
 
     fn world(size: usize, ranks: usize, groups: &[(&'static str, &'static str)]) -> World<'static> {
         World { size: Some(size), ranks, is_selection: false, groups: groups.iter().copied().collect() }
+    }
+
+    #[test]
+    fn one_rank_of_a_run_that_was_spread_is_no_run_on_one_rank() {
+        let (alone, one_of_two) = (world(1, 1, &[]), world(2, 1, &[("tp", "0,1")]));
+        assert_eq!((alone.is_one_of(&one_of_two), one_of_two.is_one_of(&alone)), (Some(true), Some(false)));
+        assert_eq!(one_of_two.is_one_of(&one_of_two), None);
+        // Replicas without groups, and a rank that the user chose.
+        assert_eq!(alone.is_one_of(&world(2, 1, &[])), None);
+        assert_eq!(alone.is_one_of(&World { is_selection: true, ..one_of_two }), None);
     }
 
     #[test]

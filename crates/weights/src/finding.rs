@@ -131,11 +131,13 @@ pub(crate) fn collect(
     } else {
         "nothing in the candidate has these values"
     };
-    for (tensor, used) in (0_u32..).zip(used(index.of, placed)) {
+    let all = used(index.of, placed);
+    let is_held = |tensor: u32| matches!(all[tensor as usize], Used::All);
+    for (tensor, used) in (0_u32..).zip(&all) {
         let name = index.of.name(tensor);
         let text = match used {
             Used::All => continue,
-            Used::Until(row) if is_padding(index.of, tensor, row) => {
+            Used::Until(row) if is_padding(index.of, tensor, *row) => {
                 notes.push(format!(
                     "{}: the rows from {row} on are padding that the candidate lacks",
                     name.text
@@ -145,7 +147,7 @@ pub(crate) fn collect(
             Used::Until(row) => format!("rows from {row} on: {lacking}"),
             Used::Less => lacking.to_owned(),
         };
-        match tied(index, tensor) {
+        match tied(index, tensor, is_held) {
             Some(other) => notes.push(format!("{} is not in the candidate; it equals {other}", name.text)),
             None => add(&mut groups, FindingKind::Missing, text, name),
         }
@@ -171,12 +173,13 @@ fn add<'a>(
 }
 
 /// Returns the name of another tensor of the baseline that equals this one: tied weights, which some formats store once.
-fn tied<'a>(index: &Index<'a>, tensor: u32) -> Option<&'a str> {
+fn tied<'a>(index: &Index<'a>, tensor: u32, is_held: impl Fn(u32) -> bool) -> Option<&'a str> {
     let own = sought(index.of, tensor)?;
     let places = index.equal(own.dtype, own.lines, Axis::Row, 0);
     let rows = own.lines.form.lines(Axis::Row);
     let equal = |place: &&crate::index::Place| {
         place.tensor != tensor
+            && is_held(place.tensor)
             && place.line == 0
             && place.axis == Axis::Row
             && index.of.lines_of(place.tensor).is_some_and(|lines| lines.form == own.lines.form)

@@ -1,8 +1,9 @@
 //! All lines of a checkpoint by hash, and the tensors by name.
 
 use std::collections::HashMap;
+use std::path::Path;
 
-use probe_dump::DType;
+use probe_dump::{DType, ReadError};
 use rayon::prelude::*;
 
 use crate::checkpoint::{Checkpoint, Name, Tensor};
@@ -48,11 +49,10 @@ pub(crate) struct Hashed<'a> {
 impl<'a> Hashed<'a> {
     /// Reads all of a checkpoint, for a comparison with tensors of the types `others`.
     pub(crate) fn of(checkpoint: &'a Checkpoint, others: &[DType]) -> Self {
-        let hashed = |tensor: &Tensor| {
-            Lines::of(tensor, others).map_err(|error| format!("{}: {error}", tensor.name.text))
-        };
+        let hashed = |tensor: &Tensor| Lines::of(tensor, others);
         let read: Vec<_> = checkpoint.tensors.par_iter().map(hashed).collect();
-        let faults = read.iter().filter_map(|read| read.as_ref().err().cloned()).collect();
+        let named = checkpoint.tensors.iter().map(|tensor| &*tensor.name.text);
+        let faults = by_file(named.zip(&read).filter_map(|(name, read)| Some((name, read.as_ref().err()?))));
         Self { checkpoint, lines: read.into_iter().map(Result::ok).collect(), faults }
     }
 
@@ -75,6 +75,23 @@ impl<'a> Hashed<'a> {
             .and_then(Option::as_ref)
             .is_some_and(|lines| (place.line as usize) < lines.form.lines(place.axis))
     }
+}
+
+/// Returns a line for each file of which tensors could not be read: the first of them, the reason, and how many others there are.
+fn by_file<'f>(faults: impl Iterator<Item = (&'f str, &'f ReadError)>) -> Vec<String> {
+    let mut files: Vec<(&Path, String, usize)> = Vec::new();
+    for (name, error) in faults {
+        match files.iter_mut().find(|(path, ..)| *path == error.path()) {
+            Some((.., others)) => *others += 1,
+            None => files.push((error.path(), format!("{name}: {error}"), 0)),
+        }
+    }
+    let told = |(_, first, others)| match others {
+        0 => first,
+        1 => format!("{first}; nor can another tensor of this file be read"),
+        _ => format!("{first}; nor can {others} other tensors of this file be read"),
+    };
+    files.into_iter().map(told).collect()
 }
 
 /// The hash of a line, and its place in one word.
@@ -189,4 +206,23 @@ fn with_hash(entries: &[Entry], hash: u64) -> impl Iterator<Item = Place> {
         .take_while(move |(other, _)| *other == hash)
         .take(ALIKE)
         .map(|(_, place)| Place::unpacked(*place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_of_one_file_that_cannot_be_read_are_one_line() {
+        let [gone, short] = [("a.distcp", "is not there"), ("b.distcp", "is cut short")]
+            .map(|(file, why)| ReadError::format(file, why));
+        let told = by_file([("q", &gone), ("norm", &short), ("k", &gone), ("v", &gone)].into_iter());
+        assert_eq!(
+            told,
+            [
+                "q: a.distcp: is not there; nor can 2 other tensors of this file be read",
+                "norm: b.distcp: is cut short"
+            ]
+        );
+    }
 }

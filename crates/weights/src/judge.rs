@@ -236,7 +236,15 @@ fn moved(expected: &Plan, found: &Plan, side: &Hashed<'_>) -> String {
         return format!("{} instead of {}", told(found, side), told(expected, side));
     }
     if pairs.iter().all(|(expected, found)| expected.tensor == found.tensor) {
-        return reordered(&pairs, side);
+        return reordered(&pairs, side).unwrap_or_else(|| {
+            let (held, due) = (told(found, side), told(expected, side));
+            // The neighbours are permuted, and this one is not.
+            if held == due {
+                "the sources follow one another differently".to_owned()
+            } else {
+                format!("{held} instead of {due}")
+            }
+        });
     }
     let mut renamed: Vec<(u32, u32)> = Vec::new();
     for (expected, found) in &pairs {
@@ -263,8 +271,8 @@ fn told(plan: &Plan, side: &Hashed<'_>) -> String {
     if text.is_empty() { "in order".to_owned() } else { text }
 }
 
-/// Says how the lines of each source are ordered.
-fn reordered(pairs: &[(Place, Place)], side: &Hashed<'_>) -> String {
+/// Says how the lines of each source are ordered; `None` if they are in order.
+fn reordered(pairs: &[(Place, Place)], side: &Hashed<'_>) -> Option<String> {
     let mut sources: Vec<u32> = pairs.iter().map(|(expected, _)| expected.tensor).collect();
     sources.sort_unstable();
     sources.dedup();
@@ -297,5 +305,5 @@ fn reordered(pairs: &[(Place, Place)], side: &Hashed<'_>) -> String {
         }
     }
     words.dedup();
-    if words.is_empty() { "the sources follow one another differently".to_owned() } else { words.join("; ") }
+    (!words.is_empty()).then(|| words.join("; "))
 }

@@ -2,43 +2,93 @@
 
 use std::collections::BTreeSet;
 
-use probe_dump::{OpName, Phase, Slot, SlotSide};
+use probe_dump::{Dump, OpKind, OpName, Phase, Slot, SlotSide};
 use probe_judge::{Cause, Finding, ReferenceErrors, Role};
-use probe_layout::{Among, Remark};
+use probe_layout::{Among, HeldTerms, Remark};
 use probe_measure::ALL_METRICS;
-use probe_pair::{OpPair, PartPair, value_key};
+use probe_pair::{OpPair, Paired, PartPair, value_key};
 
-use super::{Layouts, in_words};
+use super::{Layouts, groups, in_words};
+
+/// Ranks of groups, by name.
+pub(super) type Groups = Vec<(String, Vec<u32>)>;
+
+/// What the ranks of the other run hold terms of, if that is spread too and was made one rank.
+#[derive(Debug, Default)]
+pub(super) struct Terms {
+    held: HeldTerms,
+    groups: Groups,
+}
+
+impl Terms {
+    fn is_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    pub(super) fn of(held: HeldTerms, dump: &Dump) -> Self {
+        Self { held, groups: groups(dump) }
+    }
+}
+
+/// A value that is still to be reduced.
+pub(super) struct Partial<'p> {
+    /// Of the run that holds the terms.
+    slot: &'p Slot,
+    ranks: &'p [u32],
+    among: Among,
+    groups: &'p Groups,
+}
+
+impl Partial<'_> {
+    fn key(&self) -> Option<u64> {
+        value_key(self.slot.value.tensor()?)
+    }
+}
 
 impl Layouts {
-    /// Returns slot and remark of a value of an op that is still partial.
+    /// Returns a value of an op that is still partial.
     pub(super) fn partial_of<'p>(
         &'p self,
         pair: &'p PartPair,
         order: usize,
         wanted: impl Fn(SlotSide) -> bool,
-    ) -> Option<(&'p Slot, Vec<u32>, Among)> {
-        self.partials_of(pair, order).find(|(slot, ..)| wanted(slot.side))
+    ) -> Option<Partial<'p>> {
+        self.partials_of(pair, order).find(|partial| wanted(partial.slot.side))
     }
 
     /// Returns the values of an op that are still partial.
-    fn partials_of<'p>(
-        &'p self,
-        pair: &'p PartPair,
-        order: usize,
-    ) -> impl Iterator<Item = (&'p Slot, Vec<u32>, Among)> {
+    fn partials_of<'p>(&'p self, pair: &'p PartPair, order: usize) -> impl Iterator<Item = Partial<'p>> {
         let op = pair.ops.get(order);
         let slots = op.into_iter().flat_map(|op| op.slots.iter().map(move |slots| (op, slots)));
         slots.filter_map(|(op, slots)| {
             let (b, c) = pair.slot(op, slots);
             let slot = if self.of_baseline { b? } else { c? };
-            match self.remark(op, slots)? {
+            match self.remark(op, slots) {
                 // The term of a mean that each data-parallel rank's loss is stays one.
-                Remark::Partial(_, Among::Sum(share)) if *share > 1 && is_scalar(slot) => None,
-                Remark::Partial(ranks, among) => Some((slot, ranks.clone(), *among)),
-                _ => None,
+                Some(Remark::Partial(_, Among::Sum(share))) if *share > 1 && is_scalar(slot) => None,
+                Some(Remark::Partial(ranks, among)) => {
+                    Some(Partial { slot, ranks, among: *among, groups: &self.groups })
+                }
+                _ => self.term_of(pair, op, slots),
             }
         })
+    }
+
+    /// Returns what a module returns of which the ranks of the run that was made one hold terms: it should be whole. What is called in a module may
+    /// be reduced later.
+    fn term_of<'p>(&'p self, pair: &'p PartPair, op: &OpPair, slots: Paired) -> Option<Partial<'p>> {
+        let (b, c) = pair.op(op);
+        let name = &if self.of_baseline { c? } else { b? }.name;
+        let returned = name.kind() == OpKind::Module && name.phase() == Phase::Forward;
+        self.held_terms(pair, op, slots).filter(|partial| returned && partial.slot.side.is_result())
+    }
+
+    /// Returns a value of which the ranks of the run that was made one hold terms.
+    fn held_terms<'p>(&'p self, pair: &'p PartPair, op: &OpPair, slots: Paired) -> Option<Partial<'p>> {
+        let ((b, c), (of_b, of_c)) = (pair.slot(op, slots), pair.op(op));
+        let (slot, op) = if self.of_baseline { (c?, of_c?) } else { (b?, of_b?) };
+        let (ranks, among) = self.terms.held.get(&(op.name.as_str().into(), slot.path.as_ref().into()))?;
+        Some(Partial { slot, ranks, among: *among, groups: &self.terms.groups })
     }
 
     /// Returns a finding on the first gradient that an optimizer reads before it is reduced. Its update may be too small to show in the parameter.
@@ -47,8 +97,8 @@ impl Layouts {
             (0..pair.ops.len()).filter(|&place| pair.name(&pair.ops[place]).starts_with("Optimizer."));
         let of_gradient = |slot: &Slot| slot.path.starts_with("input.grad.");
         let (order, slot) = steps.into_iter().find_map(|place| {
-            let (slot, ..) = self.partials_of(pair, place).find(|(slot, ..)| of_gradient(slot))?;
-            Some((place, slot))
+            let found = self.partials_of(pair, place).find(|partial| of_gradient(partial.slot))?;
+            Some((place, found.slot))
         })?;
         let mut finding = finding(pair, order, slot, Cause::Gradient);
         finding.reason = self.unreduced(pair, &mut finding, true)?;
@@ -59,51 +109,47 @@ impl Layouts {
     pub(super) fn unreduced(&self, pair: &PartPair, finding: &mut Finding, is_first: bool) -> Option<String> {
         let phase = OpName::parse(&finding.op).phase();
         let read = self.partial_of(pair, finding.order, |side| !side.is_result());
-        let key = read.as_ref().and_then(|(slot, ..)| value_key(slot.value.tensor()?));
+        let key = read.as_ref().and_then(Partial::key);
         // What follows from another fault may come after a partial value that has nothing to do with it.
         if key.is_none() && !is_first {
             return None;
         }
         let reduced = self.reduced_values(pair);
-        let own = |slot: &Slot| slot.value.tensor().and_then(value_key);
-        let results = |order: usize| self.partials_of(pair, order).filter(|(slot, ..)| slot.side.is_result());
+        let results =
+            |order: usize| self.partials_of(pair, order).filter(|partial| partial.slot.side.is_result());
         let made = (0..=finding.order).rev().find_map(|order| {
-            let fits = |slot: &Slot| {
+            let fits = |partial: &Partial<'_>| {
                 if key.is_some() {
-                    return own(slot) == key;
+                    return partial.key() == key;
                 }
-                own(slot).is_none_or(|own| !reduced.contains(&own))
+                partial.key().is_none_or(|own| !reduced.contains(&own))
                     && op_phase(pair, &pair.ops[order]) == phase
             };
-            let (slot, ranks, among) = results(order).find(|(slot, ..)| fits(slot))?;
-            Some((order, slot, ranks, among))
+            Some((order, results(order).find(fits)?))
         });
-        let (order, slot, ranks, among) = match (made, read) {
-            (Some(made), _) => made,
-            (None, Some((slot, ranks, among))) => (finding.order, slot, ranks, among),
-            (None, None) => return None,
-        };
+        let (order, partial) = made.or_else(|| Some((finding.order, read?)))?;
         // Of the ops that show the same value, the innermost made it.
-        let key = own(slot);
+        let key = partial.key();
         let first = (0..=order).find_map(|place| {
-            let (slot, ..) = results(place).find(|(slot, ..)| key.is_some() && own(slot) == key)?;
-            Some((place, slot))
+            let found = results(place).find(|found| key.is_some() && found.key() == key)?;
+            Some((place, found.slot))
         });
-        let (order, slot) = first.unwrap_or((order, slot));
+        let (order, slot) = first.unwrap_or((order, partial.slot));
         Self::moved(pair, finding, order, &slot.path);
-        Some(self.missing(&finding.op, slot, &ranks, among))
+        Some(missing(&finding.op, slot, &partial))
     }
 
-    /// Returns the baseline's values that the run on many ranks holds whole somewhere.
+    /// Returns the values of the baseline, and of the run that was made one, that are held whole somewhere.
     fn reduced_values(&self, pair: &PartPair) -> BTreeSet<u64> {
         let mut whole = BTreeSet::new();
         for op in &pair.ops {
             for slots in op.slots.iter() {
-                let partial = matches!(self.remark(op, slots), Some(Remark::Partial(..)));
-                if let ((Some(b), Some(_)), false) = (pair.slot(op, slots), partial)
-                    && let Some(key) = b.value.tensor().and_then(value_key)
-                {
-                    whole.insert(key);
+                let partial = matches!(self.remark(op, slots), Some(Remark::Partial(..)))
+                    || self.held_terms(pair, op, slots).is_some();
+                let (Some(b), Some(c)) = pair.slot(op, slots) else { continue };
+                let joined = (self.of_baseline && self.terms.is_any()).then_some(c);
+                for slot in [Some(b), joined].into_iter().flatten().filter(|_| !partial) {
+                    whole.extend(slot.value.tensor().and_then(value_key));
                 }
             }
         }
@@ -112,44 +158,44 @@ impl Layouts {
 
     /// Returns the words for ranks that hold one value instead of different shards.
     pub(super) fn alike(&self, ranks: &[u32]) -> String {
-        let over = self.group(ranks);
+        let over = group(&self.groups, ranks);
         format!(
             "{} hold the same value, expected different shards: reduced over {over}, another group",
             in_words(ranks)
         )
     }
+}
 
-    /// Returns the name of the group of these ranks, or their numbers. One rank recorded its groups; those of other ranks are as far apart.
-    fn group(&self, ranks: &[u32]) -> String {
-        let alike = |members: &[u32]| {
-            let mut pairs = members.iter().zip(ranks).map(|(a, b)| a.wrapping_sub(*b));
-            let first = pairs.next();
-            members.len() == ranks.len() && pairs.all(|by| Some(by) == first)
-        };
-        let group = self.groups.iter().find(|(_, members)| *members == ranks);
-        let group = group.or_else(|| self.groups.iter().find(|(_, members)| alike(members)));
-        group.map_or_else(|| in_words(ranks), |(name, _)| name.clone())
-    }
+/// Returns the name of the group of these ranks, or their numbers. One rank recorded its groups; those of other ranks are as far apart.
+fn group(groups: &Groups, ranks: &[u32]) -> String {
+    let alike = |members: &[u32]| {
+        let mut pairs = members.iter().zip(ranks).map(|(a, b)| a.wrapping_sub(*b));
+        let first = pairs.next();
+        members.len() == ranks.len() && pairs.all(|by| Some(by) == first)
+    };
+    let found = groups.iter().find(|(_, members)| *members == ranks);
+    let found = found.or_else(|| groups.iter().find(|(_, members)| alike(members)));
+    found.map_or_else(|| in_words(ranks), |(name, _)| name.clone())
+}
 
-    fn missing(&self, op: &str, slot: &Slot, ranks: &[u32], among: Among) -> String {
-        let over = self.group(ranks);
-        let name = OpName::parse(op);
-        let subject = match (name.phase(), name.module_path(), slot.path.strip_prefix("grad.")) {
-            (Phase::ParameterGradient, Some(module), Some(parameter)) => {
-                format!("gradient of {module}.{parameter}")
-            }
-            (Phase::Backward | Phase::ParameterGradient, ..) => format!("gradient {}", slot.path),
-            _ => slot.path.to_string(),
-        };
-        let (term, by) = match among {
-            Among::Sum(share) if share > 1 => ("its own term of a mean", ""),
-            Among::Sum(_) | Among::Replicas => ("a partial sum", ""),
-            Among::Max => ("the maximum of its own part", " (of maxima)"),
-            Among::Min => ("the minimum of its own part", " (of minima)"),
-        };
-        let ranks = in_words(ranks);
-        format!("{subject}: each of {ranks} holds {term}; the all-reduce{by} over {over} is missing")
-    }
+fn missing(op: &str, slot: &Slot, partial: &Partial<'_>) -> String {
+    let over = group(partial.groups, partial.ranks);
+    let name = OpName::parse(op);
+    let subject = match (name.phase(), name.module_path(), slot.path.strip_prefix("grad.")) {
+        (Phase::ParameterGradient, Some(module), Some(parameter)) => {
+            format!("gradient of {module}.{parameter}")
+        }
+        (Phase::Backward | Phase::ParameterGradient, ..) => format!("gradient {}", slot.path),
+        _ => slot.path.to_string(),
+    };
+    let (term, by) = match partial.among {
+        Among::Sum(share) if share > 1 => ("its own term of a mean", ""),
+        Among::Sum(_) | Among::Replicas => ("a partial sum", ""),
+        Among::Max => ("the maximum of its own part", " (of maxima)"),
+        Among::Min => ("the minimum of its own part", " (of minima)"),
+    };
+    let ranks = in_words(partial.ranks);
+    format!("{subject}: each of {ranks} holds {term}; the all-reduce{by} over {over} is missing")
 }
 
 /// Returns a finding on a value, without a reason.

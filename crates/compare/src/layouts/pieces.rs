@@ -94,7 +94,7 @@ fn told(spread: &Spread, errors: Option<&[f64]>) -> String {
 }
 
 /// Formats a part of a value as a slice: `[0:4+12:16, :]`.
-fn part(cell: &Cell, shape: &[usize]) -> String {
+pub(super) fn part(cell: &Cell, shape: &[usize]) -> String {
     let one = |ranges: &[Range<usize>], size: usize| {
         if ranges.len() == 1 && ranges[0] == (0..size) {
             return ":".to_owned();

@@ -19,6 +19,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -62,8 +63,18 @@ fn open_sharded(given: &Path, index: &Path, access: FileAccess) -> Result<Dump, 
     let index = index::Index::read(index, access)?;
     let mut collection = Collection::open(&index.shards(), access)?;
     let missing = index.missing(&collection.store);
-    collection.faults.extend(missing);
+    collection.faults = collection.faults.into_iter().map(absent).chain(missing).collect();
     Ok(collection.into_dump(given, "sharded checkpoint"))
+}
+
+/// Says of a shard that is not there how it comes to be asked for.
+fn absent(error: ReadError) -> ReadError {
+    match error {
+        ReadError::Io { path, source } if source.kind() == ErrorKind::NotFound => {
+            ReadError::format(path, "the index names this file, and it is not there; copy it too")
+        }
+        other => other,
+    }
 }
 
 /// Opens tensor files as one store, in the order given. Returns the reasons that some failed as well.

@@ -4,6 +4,8 @@
 //! tensor, its file, and its bytes there, which are those of a torch file of one tensor.
 
 use std::collections::HashMap;
+use std::fs::{self, DirEntry};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,7 +92,20 @@ impl TensorStore for Pieces {
     fn load(&self, key: &str) -> Result<TensorData, ReadError> {
         let listed = self.listed.get(key).ok_or_else(|| ReadError::usage(key, "no such piece"))?;
         let path = self.folder.join(&*listed.file);
-        let section = Source::open(&path, self.access)?.section(listed.bytes.clone(), "a piece")?;
+        let source = Source::open(&path, self.access).map_err(|error| match error {
+            ReadError::Io { path, source } if source.kind() == ErrorKind::NotFound => ReadError::format(
+                path,
+                "the index names this file, and it is not there; copy the whole folder",
+            ),
+            other => other,
+        })?;
+        let section = source.section(listed.bytes.clone(), "a piece").map_err(|error| {
+            let reason = error.reason();
+            ReadError::format(
+                &*path,
+                format!("{reason}; the file is cut short or another one, copy it again"),
+            )
+        })?;
         let part = Part { of: section.storage, range: section.range };
         let data = load_single_bytes(&path, Arc::new(part))?;
         if data.shape() != &*listed.sizes {
@@ -109,6 +124,14 @@ impl TensorStore for Pieces {
 /// Returns true for a folder with an index.
 pub fn recognises(folder: &Path) -> bool {
     folder.join(INDEX).is_file()
+}
+
+/// Returns true for a folder with files of ranks and no index.
+pub fn lacks_index(folder: &Path) -> bool {
+    let is_of_rank =
+        |entry: DirEntry| entry.path().extension().is_some_and(|extension| extension == "distcp");
+    !recognises(folder)
+        && fs::read_dir(folder).is_ok_and(|mut entries| entries.any(|entry| entry.is_ok_and(is_of_rank)))
 }
 
 /// Opens a distributed checkpoint; reads its index only.

@@ -100,6 +100,9 @@ impl Checkpoint {
         } else if distributed::recognises(path) {
             checkpoint.format = "torch distributed checkpoint";
             checkpoint.add_distributed(path, access)?;
+        } else if distributed::lacks_index(path) {
+            let message = "holds .distcp files without .metadata, which says what is in them; copy it too, or save again: the first rank writes it last";
+            return Err(ReadError::usage(path, message));
         } else {
             checkpoint.add(path, "", access)?;
         }

@@ -1,0 +1,36 @@
+//! Gradients of each rank's own term of a mean.
+
+use super::*;
+
+/// Returns a rank that computes a loss and the gradient of a parameter, which an optimizer reads or does not.
+fn training(number: u32, loss: f32, gradient: &Matrix, is_read: bool) -> Rank {
+    let mut held = rank(number, &[(vec![], vec![loss]), gradient.clone()], true);
+    let value = held.ops[1].slots[0].value.clone();
+    let mut of = |place: usize, name: &str, slot: Slot| {
+        held.ops.truncate(place);
+        held.ops.push(Op::new(OpName::parse(name)));
+        held.ops[place].slots.push(slot);
+    };
+    let made = Slot::new("grad.weight", SlotSide::Output, value.clone());
+    of(1, "Module.m.Linear.parameters_grad.0", made);
+    if is_read {
+        of(2, "Optimizer.SGD.step.0", Slot::new("input.grad.m.weight", SlotSide::Input, value));
+    }
+    held
+}
+
+#[test]
+fn a_gradient_that_an_optimizer_reads_is_no_term_of_a_mean() {
+    let whole = matrix(8, 4, 65);
+    let twice: Matrix = (whole.0.clone(), whole.1.iter().map(|value| 2.0 * value).collect());
+    let norm = |is_read: bool| {
+        let other = training(0, 1.5, &whole, is_read);
+        let part = |number: u32, loss: f32, rows: Range<usize>| {
+            training(number, loss, &cut(&twice, &[rows], 0..4), is_read)
+        };
+        let folded = all(vec![part(0, 1.0, 0..4), part(1, 2.0, 4..8)], &other);
+        let of = |rank: &Rank| rank.ops[1].slots[0].value.tensor().unwrap().statistics.norm().unwrap();
+        (of(&folded.rank) / of(&other)).round()
+    };
+    assert_eq!((norm(false), norm(true)), (1.0, 2.0));
+}
