@@ -92,8 +92,9 @@ class Call:
 class Part:
     """The calls of one rank in one step."""
 
-    def __init__(self, core: _core.Part, step: int, rank: int, of_last_node: bool) -> None:
-        self._of_last_node = of_last_node
+    def __init__(self, core: _core.Part, step: int, rank: int, of_last_node: bool, unread: dict[str, None]) -> None:
+        """Tensors that turn out to be damaged are added to `unread`, a line each."""
+        self._of_last_node, self._unread = of_last_node, unread
         self.step, self.rank, self.level, self.faults = step, rank, core.level, core.faults
         self._core = core
         self.names: list[str] = core.ops
@@ -192,6 +193,7 @@ class Part:
         try:
             name, shape, data = self._core.tensor(slot["key"])
         except KeyError as error:
+            self._unread[f"step {self.step} rank {self.rank}: {error.args[0]}"] = None
             raise NotReplayed(f"{slot['path']} cannot be read: {error.args[0]}") from None
         dtype = _dtype(name)
         if dtype is None:
@@ -209,20 +211,25 @@ class Recording:
         self.path = path
         self._core = _core.Dump(path)
         self.format = self._core.format
-        self.faults: list[str] = self._core.faults
+        self._faults: dict[str, None] = dict.fromkeys(self._core.faults)
         self.environment = dict(self._core.environment)
         self.places: list[tuple[int, int]] = self._core.parts
+
+    @property
+    def faults(self) -> list[str]:
+        """What could not be read so far, a line each: a tensor is read when its call is rebuilt."""
+        return list(self._faults)
 
     def parts(self, steps: Sequence[range] = (), ranks: Sequence[range] = ()) -> Iterator[Part]:
         """Reads the parts of these steps and ranks; all where none are given. Those that cannot be read become faults."""
         for index, (step, rank) in enumerate(self.places):
             if _chosen(step, steps) and _chosen(rank, ranks):
                 try:
-                    part = Part(self._core.read(index), step, rank, self.format == "msprobe dump")
+                    part = Part(self._core.read(index), step, rank, self.format == "msprobe dump", self._faults)
                 except ValueError as error:
-                    self.faults.append(str(error))
+                    self._faults[str(error)] = None
                     continue
-                self.faults.extend(part.faults)
+                self._faults.update(dict.fromkeys(part.faults))
                 yield part
 
 
