@@ -160,7 +160,7 @@ def ended(dump: Any, code: int) -> int:
 
 
 def _run_replay(options: argparse.Namespace) -> int:
-    from probe.replay import answer, one, reports, script
+    from probe.replay import answer, lines, one, reports, script
     from probe.replay.recorded import NotReplayed
 
     _device(options.device)
@@ -180,7 +180,7 @@ def _run_replay(options: argparse.Namespace) -> int:
     if options.format == "json":
         print(json.dumps(answer.document(outcome), indent=2))
     else:
-        print(answer.text(outcome), end="")
+        print(lines.folded(answer.text(outcome)), end="")
     beside = sys.stderr if options.format == "json" else sys.stdout
     if folder is not None:
         try:
@@ -192,7 +192,7 @@ def _run_replay(options: argparse.Namespace) -> int:
     if options.output:
         try:
             for line in script.write(outcome, Path(options.output), dump.environment):
-                print(line, file=beside)
+                print(lines.folded(line), end="", file=beside)
         except NotReplayed as error:
             raise Misused(f"-o: {error}") from None
         except OSError as error:
@@ -235,19 +235,20 @@ def _import(name: str) -> None:
 
 
 def _run_verify(options: argparse.Namespace) -> int:
-    from probe.replay import answer, whole
+    from probe.replay import answer, lines, whole
 
     dump = recording(options.dump)
     run = whole.verify(dump, *chosen(dump, options.step, options.rank), whole.on_terminal)
     if not run.replayed:
         reason = next(iter(run.gaps or run.faults), "it holds no call of a function")
         raise Misused(f"{options.dump}: nothing can be replayed: {reason}")
-    print(json.dumps(answer.verified_document(run), indent=2) if options.format == "json" else answer.verified(run, options.dump, options.top), end="")
+    text = json.dumps(answer.verified_document(run), indent=2) if options.format == "json" else lines.folded(answer.verified(run, options.dump, options.top))
+    print(text, end="")
     return ended(dump, WRONG if any(part.faults or any(not each.precision for each in part.statements) for part in run.parts) else WELL)
 
 
 def _run_invariant(options: argparse.Namespace) -> int:
-    from probe.replay import invariant
+    from probe.replay import invariant, lines
 
     _device(options.device)
     wanted = _wanted(options.op, [])
@@ -265,7 +266,7 @@ def _run_invariant(options: argparse.Namespace) -> int:
     else:
         print(f"{len(results)} distinct calls on batches, {options.device}: " + (f"{len(found)} give a row other bits" if found else "every row depends on itself alone"))
         for each in found:
-            print(f"  {each}")
+            print(lines.folded(f"  {each}"), end="")
     return ended(dump, WRONG if found else WELL)
 
 
@@ -293,7 +294,7 @@ def _wanted(kept: list[str], left: list[str]) -> Callable[[str], bool]:
 
 
 def _run_check_ops(options: argparse.Namespace) -> int:
-    from probe.replay import check_ops, whole
+    from probe.replay import check_ops, lines, whole
 
     _device(options.device)
     dump = recording(options.dump)
@@ -317,7 +318,7 @@ def _run_check_ops(options: argparse.Namespace) -> int:
         raise Misused(f"{error.filename}: {error.strerror}; {repair}") from None
     if not judged:
         raise Misused(f"{options.dump}: none of its {len(checked)} distinct calls can be run: {checked[0].key}: {checked[0].skipped}")
-    print(document if options.format == "json" else text, end="")
+    print(document if options.format == "json" else lines.folded(text), end="")
     return ended(dump, WELL if all(each.met for each in judged) else WRONG)
 
 

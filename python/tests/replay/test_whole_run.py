@@ -223,6 +223,17 @@ def test_an_op_that_cannot_be_read_is_not_called_unknown(tmp_path: Path, capsys:
     assert f"part of it cannot be read: {listed}: ends early" in said and "did you mean" not in said
 
 
+@pytest.mark.parametrize("width", [80, 100])
+def test_lines_are_as_wide_as_the_terminal(width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    op = "Functional.gelu.1.forward"
+    for name, more in (("verify", []), ("replay", ["--op", op, "--against", str(TESTDATA / "gpu_dump")])):
+        assert command.main(name, [str(TESTDATA / "npu_dump"), *more]) == 1
+        said = capsys.readouterr().out
+        assert all(len(line) <= width for line in said.splitlines() if not line.startswith("next: ")), said
+        assert "rounding)" in said if name == "verify" else "the candidate's kernel" in " ".join(said.split())
+
+
 def test_a_run_without_data_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main("verify", [str(FAULTS / "gpt_gelu_scale_L1_statistics" / "candidate")]) == 2
     assert "record this op with task tensor" in capsys.readouterr().err
