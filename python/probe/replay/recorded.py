@@ -123,12 +123,29 @@ class Part:
             args, kwargs = _list(given.get("input", {})), _named(given.get("kwarg", {}))
             tracked = frozenset(slot["path"].partition(".")[2] for slot in slots if slot["side"] == "input" and slot.get("requires_grad"))
             stack = self._core.stack(index)
+            if name.startswith("Module.") and name.split(".")[-3].startswith("Parametrized"):
+                parameters.update(self._parametrized(name))
             return Call(name, args, kwargs, results, None, parameters, multiplies, stack, tracked, self._of_last_node, device=device)
         if forward not in self._index:
             raise NotReplayed(f"its forward call {forward} was not recorded, which has the inputs")
         before = self.call(forward, drawn)
         gradients = leaves(_list(given.get("input", {})))
         return replace(before, name=name, results=results, made=before.results, gradients=gradients, multiplies=multiplies, device=device)
+
+    def _parametrized(self, name: str) -> dict[str, torch.Tensor]:
+        """Returns what the parametrizations of a module (weight norm, spectral norm) made for a call of it, by the name of the parameter. Raises
+        NotReplayed where that was not recorded."""
+        module, number = name.rpartition(".")[0].split("."), name.rpartition(".")[2]
+        inside = ".".join(module[:-2]) + ".parametrizations."
+        made: dict[str, torch.Tensor] = {}
+        for first in (each for each in self.names if each.startswith(inside) and each.endswith(".ParametrizationList.forward.0")):
+            # With `parametrize.cached()` one call serves them all.
+            call = next(each for each in (first[:-1] + number, first) if each in self._index)
+            for value in self._values(self._core.slots(self._index[call]), False)[2].values():
+                made[first.removeprefix(inside).partition(".")[0]] = value
+        if not made:
+            raise NotReplayed("the parameters that its parametrizations make were not recorded")
+        return made
 
     def _of_parameters(self, name: str, module: str, results: dict[str, torch.Tensor], device: str | None, drawn: bool) -> Call:
         """Rebuilds the gradients of a module's parameters: those of its backward calls, added to what was recorded before."""
