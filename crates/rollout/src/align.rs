@@ -15,7 +15,7 @@ pub enum JoinedBy {
     Names,
     /// The ids of their tokens.
     Tokens,
-    /// Their place in the files, for want of names and ids.
+    /// Their place in the files: no name and no response is in both.
     Places,
 }
 
@@ -27,7 +27,7 @@ impl JoinedBy {
             Self::Names => "samples were joined by name",
             Self::Tokens => "samples were joined by their tokens",
             Self::Places => {
-                "samples were joined by their place, as they have neither common names nor token ids"
+                "samples were joined by their place, as the sides share neither a name nor the tokens of a response"
             }
         }
     }
@@ -164,10 +164,16 @@ impl Joined {
             let (start, end) = (of.range.start + range.start, of.range.start + range.end);
             table.tokens.flags[start..end].iter().any(|flags| flags & (ROLLOUT | TRAINER | COUNTED) != 0)
         };
-        for Gap { left, right, kind } in gaps {
+        for Gap { mut left, mut right, kind } in gaps {
             // A prompt that one file holds and the other does not is no difference.
             if !scored(rollout, sample, &left) && !scored(trainer, other, &right) && kind != GapKind::Sample {
                 continue;
+            }
+            if kind == GapKind::Sample {
+                // Other responses to the same prompt begin alike, and what is shown has to differ.
+                let alike = rollout.ids(sample).iter().zip(trainer.ids(other));
+                let alike = alike.take_while(|(ours, theirs)| ours == theirs).count();
+                (left.start, right.start) = (left.start + alike, right.start + alike);
             }
             let first = |ids: &[u32], range: &std::ops::Range<usize>| {
                 ids[range.clone()].iter().take(SHOWN).copied().collect()
@@ -293,4 +299,36 @@ fn tokens(
     };
     let (left, right) = (scored(rollout, ours, Side::Rollout), scored(trainer, theirs, Side::Trainer));
     (left.into_iter().zip(right).collect(), Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One sample named `name` of these ids, all of which `side` scored.
+    fn table(name: &str, side: Side, ids: &[u32]) -> Table {
+        let mut table = Table::default();
+        for (position, id) in (0_u32..).zip(ids) {
+            let (rollout, trainer) = match side {
+                Side::Rollout => (Some(-1.0), None),
+                Side::Trainer => (None, Some(-1.0)),
+            };
+            table.tokens.push(Token { position, id: *id, rollout, trainer, counted: true });
+        }
+        let (name, range) = (name.into(), 0..ids.len());
+        table.samples.push(Sample { step: 0, name, named: false, range, padding: None, version: None });
+        table
+    }
+
+    #[test]
+    fn another_sample_is_shown_from_where_it_differs() {
+        let prompt = [7, 8, 9];
+        let ids = |from: u32| [&prompt[..], &(from..from + 20).collect::<Vec<_>>()].concat();
+        let joined =
+            Joined::of_two(table("0", Side::Rollout, &ids(100)), table("0", Side::Trainer, &ids(500)));
+        assert_eq!(joined.by, JoinedBy::Places);
+        let [gap] = &joined.gaps[..] else { panic!("{:?}", joined.gaps) };
+        assert_eq!((gap.kind, gap.position), (GapKind::Sample, 3));
+        assert_eq!((gap.rollout[0], gap.trainer[0]), (100, 500));
+    }
 }
