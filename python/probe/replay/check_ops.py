@@ -183,7 +183,7 @@ def _why_none(dump: Recording, places: Places, wanted: Callable[[str], bool]) ->
             except NotReplayed as reason:
                 reasons[str(reason)] += 1
     if not reasons:
-        return f"no op matches --op and --not; {dump.faults[0]}" if dump.faults else "no op matches --op and --not"
+        return f"part of it cannot be read: {dump.faults[0]}" if dump.faults else "no op matches --op and --not"
     return f"none of its {reasons.total()} calls can be run; most: {reasons.most_common(1)[0][0]}"
 
 

@@ -257,9 +257,10 @@ def _run_invariant(options: argparse.Namespace) -> int:
         dump = recording(path)
         results = [each for part in dump.parts(*chosen(dump, options.step, options.rank)) for each in invariant.examine(part, wanted, options.device)]
     if not results:
-        lost = f"; part of it cannot be read: {dump.faults[0]}" if dump.faults else ""
+        if dump.faults:
+            raise Misused(f"{path}: part of it cannot be read: {dump.faults[0]}")
         which = f" that matches --op {' '.join(options.op)}" if options.op else ""
-        raise Misused(f"{path}: no call{which} can be run row by row; it needs data (task tensor) of calls on batches of two rows or more{lost}")
+        raise Misused(f"{path}: no call{which} can be run row by row; it needs data (task tensor) of calls on batches of two rows or more")
     found = [dependence for _, dependence in results if dependence is not None]
     if options.format == "json":
         print(json.dumps({"schema_version": 1, "calls": len(results), "dependent": [vars(each) for each in found]}, indent=2))

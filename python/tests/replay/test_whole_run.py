@@ -205,6 +205,22 @@ def test_a_damaged_tensor_makes_the_answer_incomplete(tmp_path: Path, capsys: py
         assert said.startswith(f"error: step 0 rank 0: {damaged}: ") and said.count("\n") == 1, said
 
 
+@pytest.mark.parametrize("name", ["replay", "verify", "check-ops", "invariant"])
+def test_a_changed_byte_is_the_reason_why_nothing_is_run(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with probe.capture("dump", task="tensor", step_on="program"):
+        nn.functional.gelu(torch.ones(4, 3)) @ torch.ones(3, 2)
+    ops = Path("dump/step0/rank0/ops.parquet")
+    data = bytearray(ops.read_bytes())
+    data[len(data) // 2] ^= 1
+    ops.write_bytes(data)
+    capsys.readouterr()
+    assert command.main(name, ["dump", *(["--op", "Functional.gelu.0.forward"] if name == "replay" else [])]) == 2
+    said = capsys.readouterr().err
+    assert f"{ops}: has changed since it was written" in said and "no op matches" not in said and said.count("\n") == 1, said
+    assert [path.name for path in Path().iterdir()] == ["dump"]
+
+
 @pytest.mark.parametrize("name", ["verify", "check-ops", "invariant"])
 def test_a_step_that_the_dump_lacks_is_named(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
