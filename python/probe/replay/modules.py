@@ -35,6 +35,8 @@ _STRIDES, _DILATIONS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 32), (1, 2, 3, 4, 5,
 
 def run(call: Call, args: list[Any], kwargs: dict[str, Any], parameters: Tensors, gradients: Tensors | None) -> Tensors:
     """Returns the results of a module's forward or backward call by path. Raises NotReplayed for a class that is not known."""
+    if call.base == "ParametrizationList":
+        raise NotReplayed("it computes nothing: it hands on what its parametrizations make")
     compute = _rebuilt(call, args, kwargs)
     if gradients is None:
         with torch.no_grad():
@@ -65,7 +67,7 @@ def of_parameters(call: Call, args: list[Any], kwargs: dict[str, Any], parameter
 def _rebuilt(call: Call, args: list[Any], kwargs: dict[str, Any]) -> recurrent.Compute:
     """Returns the module with its options. Raises NotReplayed."""
     if kwargs or not args or not (isinstance(args[0], torch.Tensor) or recurrent.is_packed(args[0])):
-        raise NotReplayed("it was called with more than a tensor")
+        raise NotReplayed("it was called with other than a tensor")
     if call.rebuilt is None:
         call.rebuilt = _nearest(call)
     compute: recurrent.Compute = call.rebuilt
