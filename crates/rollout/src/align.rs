@@ -15,7 +15,7 @@ pub enum JoinedBy {
     Names,
     /// The ids of their tokens.
     Tokens,
-    /// Their place in the files, for want of names and ids.
+    /// Their place in the files: no name and no response is in both.
     Places,
 }
 
@@ -27,7 +27,7 @@ impl JoinedBy {
             Self::Names => "samples were joined by name",
             Self::Tokens => "samples were joined by their tokens",
             Self::Places => {
-                "samples were joined by their place, as they have neither common names nor token ids"
+                "samples were joined by their place, as the sides share neither a name nor the tokens of a response"
             }
         }
     }
@@ -102,7 +102,7 @@ impl Joined {
             joined.add(&rollout, sample, &trainer, other, &mut origins);
             if let Some(gap) = joined.gaps.last_mut().filter(|gap| gap.kind == GapKind::Sample) {
                 let owner = by_tokens
-                    .get(&(steps.key(sample), response(&rollout, sample)))
+                    .get(&(steps.key(sample), response(&rollout, sample, Side::Rollout)))
                     .and_then(|places| places.front());
                 gap.belongs_to = owner.map(|place| trainer.samples[*place].name.clone());
             }
@@ -160,14 +160,21 @@ impl Joined {
         let range = start..self.table.tokens.len();
         let padding = other.padding.or(sample.padding);
         self.table.samples.push(Sample { range, padding, ..sample.clone() });
-        let scored = |table: &Table, of: &Sample, range: &std::ops::Range<usize>| {
+        let scored = |table: &Table, of: &Sample, range: &std::ops::Range<usize>, side: Side| {
             let (start, end) = (of.range.start + range.start, of.range.start + range.end);
-            table.tokens.flags[start..end].iter().any(|flags| flags & (ROLLOUT | TRAINER | COUNTED) != 0)
+            table.tokens.flags[start..end].iter().any(|flags| flags & (side.flag() | COUNTED) != 0)
         };
-        for Gap { left, right, kind } in gaps {
+        for Gap { mut left, mut right, kind } in gaps {
             // A prompt that one file holds and the other does not is no difference.
-            if !scored(rollout, sample, &left) && !scored(trainer, other, &right) && kind != GapKind::Sample {
+            let theirs = scored(trainer, other, &right, Side::Trainer);
+            if !scored(rollout, sample, &left, Side::Rollout) && !theirs && kind != GapKind::Sample {
                 continue;
+            }
+            if kind == GapKind::Sample {
+                // Other responses to the same prompt begin alike, and what is shown has to differ.
+                let alike = rollout.ids(sample).iter().zip(trainer.ids(other));
+                let alike = alike.take_while(|(ours, theirs)| ours == theirs).count();
+                (left.start, right.start) = (left.start + alike, right.start + alike);
             }
             let first = |ids: &[u32], range: &std::ops::Range<usize>| {
                 ids[range.clone()].iter().take(SHOWN).copied().collect()
@@ -196,10 +203,11 @@ fn same_layout(rollout: &Table, trainer: &Table) -> bool {
         && rollout.tokens.ids == trainer.tokens.ids
 }
 
-/// Returns the ids of a sample's response: of the tokens with a log-probability.
-fn response(table: &Table, sample: &Sample) -> Vec<u32> {
+/// Returns the ids of a sample's response: of the tokens that the side scored. A file may hold both sides, and its trainer
+/// the prompt as well.
+fn response(table: &Table, sample: &Sample, side: Side) -> Vec<u32> {
     let Tokens { ids, flags, .. } = &table.tokens;
-    let scored = |place: &usize| flags[*place] & (ROLLOUT | TRAINER) != 0;
+    let scored = |place: &usize| flags[*place] & side.flag() != 0;
     sample.range.clone().filter(scored).map(|place| ids[place]).collect()
 }
 
@@ -228,11 +236,11 @@ impl Steps {
     }
 }
 
-/// Returns the places of samples by the ids of their response.
+/// Returns the places of the trainer's samples by the ids of their response.
 fn by_tokens(table: &Table, steps: Steps) -> HashMap<(u64, Vec<u32>), VecDeque<usize>> {
     let mut places: HashMap<(u64, Vec<u32>), VecDeque<usize>> = HashMap::new();
     for (place, sample) in table.samples.iter().enumerate() {
-        let ids = response(table, sample);
+        let ids = response(table, sample, Side::Trainer);
         if !ids.is_empty() && !ids.contains(&NO_ID) {
             places.entry((steps.key(sample), ids)).or_default().push_back(place);
         }
@@ -256,7 +264,9 @@ fn partners(rollout: &Table, trainer: &Table, steps: Steps) -> (Vec<Option<usize
         .samples
         .iter()
         .map(|sample| {
-            places.get_mut(&(steps.key(sample), response(rollout, sample))).and_then(VecDeque::pop_front)
+            places
+                .get_mut(&(steps.key(sample), response(rollout, sample, Side::Rollout)))
+                .and_then(VecDeque::pop_front)
         })
         .collect();
     let by = if found.iter().any(Option::is_some) { JoinedBy::Tokens } else { JoinedBy::Places };
@@ -293,4 +303,50 @@ fn tokens(
     };
     let (left, right) = (scored(rollout, ours, Side::Rollout), scored(trainer, theirs, Side::Trainer));
     (left.into_iter().zip(right).collect(), Vec::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One sample for each list of ids, all of which `side` scored.
+    fn table(side: Side, samples: &[&[u32]]) -> Table {
+        let mut table = Table::default();
+        for ids in samples {
+            let start = table.tokens.len();
+            for (position, id) in (0_u32..).zip(*ids) {
+                let (rollout, trainer) = match side {
+                    Side::Rollout => (Some(-1.0), None),
+                    Side::Trainer => (None, Some(-1.0)),
+                };
+                table.tokens.push(Token { position, id: *id, rollout, trainer, counted: true });
+            }
+            let (name, range) = (table.samples.len().to_string().into(), start..table.tokens.len());
+            table.samples.push(Sample { step: 0, name, named: false, range, padding: None, version: None });
+        }
+        table
+    }
+
+    #[test]
+    fn another_sample_is_shown_from_where_it_differs() {
+        let prompt = [7, 8, 9];
+        let ids = |from: u32| [&prompt[..], &(from..from + 20).collect::<Vec<_>>()].concat();
+        let joined = Joined::of_two(table(Side::Rollout, &[&ids(100)]), table(Side::Trainer, &[&ids(500)]));
+        assert_eq!(joined.by, JoinedBy::Places);
+        let [gap] = &joined.gaps[..] else { panic!("{:?}", joined.gaps) };
+        assert_eq!((gap.kind, gap.position), (GapKind::Sample, 3));
+        assert_eq!((gap.rollout[0], gap.trainer[0]), (100, 500));
+    }
+
+    #[test]
+    fn a_prompt_that_the_rollouts_file_has_scored_is_no_part_of_its_response() {
+        let mut rollout = table(Side::Rollout, &[&[7, 8, 1, 2, 3], &[7, 8, 4, 5, 6]]);
+        for prompt in [0, 1, 5, 6] {
+            rollout.tokens.flags[prompt] = TRAINER;
+        }
+        let joined = Joined::of_two(rollout, table(Side::Trainer, &[&[4, 5, 6], &[1, 2, 3]]));
+        assert_eq!((joined.by, joined.gaps.len()), (JoinedBy::Tokens, 0));
+        let both = |flags: &&u8| **flags & (ROLLOUT | TRAINER) == ROLLOUT | TRAINER;
+        assert_eq!(joined.table.tokens.flags.iter().filter(both).count(), 6);
+    }
 }

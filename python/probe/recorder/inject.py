@@ -53,8 +53,12 @@ class Injection:
 
     def describe(self) -> str:
         """Describes what was replaced."""
+        if not self.replaced:
+            named = " ".join(pattern.text for pattern in self._at)
+            missed = f"{self.unknown} calls are not in it" if self.unknown else f"no call matches --at {named}" if named else "no call was recorded"
+            return f"--inject replaced nothing by values of {self._dump.path}: {missed}"
         unknown = f"; {self.unknown} calls are not in it" if self.unknown else ""
-        return f"--inject replaced {self.replaced} values by those of {self._dump.path}{unknown}"
+        return f"--inject replaced {self.replaced} value{'s' * (self.replaced != 1)} by those of {self._dump.path}{unknown}"
 
     def wants(self, name: str, scope: str | None) -> bool:
         """Returns true if values of this call are replaced."""

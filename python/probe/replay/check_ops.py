@@ -6,10 +6,13 @@ benchmark of another.
 
 from __future__ import annotations
 
+import hashlib
+import itertools
 import json
 import math
 import multiprocessing
-from collections import defaultdict
+import os
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -31,6 +34,10 @@ _LONGEST_LINE = 1 << 20
 
 class NotResults(Exception):
     """A file holds no results of `probe check-ops`; the text says what to do."""
+
+
+class NothingRun(Exception):
+    """No call of a dump can be run; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -83,23 +90,60 @@ def check(call: Call, device: str, drawn: bool) -> Checked:
     return Checked(key, op, "" if found else "it has no result that float64 has", found, drawn)
 
 
-def run(dump: Recording, device: str, output: Path, jobs: int, wanted: Callable[[str], bool], told: Callable[[str], None]) -> list[Checked]:
-    """Checks every distinct call whose name is `wanted`; returns all results. Raises NotResults, OSError."""
-    output.mkdir(parents=True, exist_ok=True)
+#: Steps and ranks; none stands for all.
+Places = tuple[Sequence[range], Sequence[range]]
+
+
+def run(dump: Recording, places: Places, device: str, output: Path, jobs: int, wanted: Callable[[str], bool], told: Callable[[str], None]) -> list[Checked]:
+    """Checks every distinct call whose name is `wanted`; returns their results. Raises NotResults, NothingRun before a folder is made, OSError."""
     path = output / RESULTS
-    done = read(path) if path.exists() else {}
+    head = json.dumps({**_HEAD, "device": device, "torch": torch.__version__, "dump": _identity(dump)}) + "\n"
+    before = _continued(path, head) if path.exists() else {}
+    found: list[Checked] = []
+    calls = _fresh(_distinct(dump, places, wanted), before, found)
+    first = next(calls, None)
+    if first is None and not found:
+        raise NothingRun(_why_none(dump, places, wanted))
+    output.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         if path.stat().st_size == 0:
-            file.write(json.dumps({**_HEAD, "device": device, "torch": torch.__version__}) + "\n")
-        for checked in _checked(dump, device, jobs, wanted, done):
-            done[checked.key] = checked
+            file.write(head)
+        for checked in _checked(itertools.chain([first] if first is not None else [], calls), device, jobs):
+            found.append(checked)
             _append(file, checked)
-            told(f"{len(done)} calls checked")
-    return list(done.values())
+            told(f"{len(found)} calls checked")
+    return found
 
 
-def _checked(dump: Recording, device: str, jobs: int, wanted: Callable[[str], bool], done: dict[str, Checked]) -> Iterator[Checked]:
-    calls = _distinct(dump, wanted, set(done))
+def _identity(dump: Recording) -> str:
+    """Returns what tells a dump from another in a file that may be handed on: a digest, since a path names a machine."""
+    return hashlib.sha256(os.path.abspath(dump.path).encode()).hexdigest()[:16]
+
+
+def _continued(path: Path, head: str) -> dict[str, Checked]:
+    """Returns the results of a run that ended early by key. A last line that broke off is taken out of the file, so that the next one begins a line.
+
+    Raises NotResults if they are not of this dump on this device.
+    """
+    done = read(path)
+    with path.open("rb+") as file:
+        data = file.read()
+        if not data.startswith(head.encode()[:len(data)]):
+            raise NotResults(f"{path}: holds results of another dump, device or torch than this run's; choose another folder with -o")
+        file.truncate(data.rfind(b"\n") + 1)
+    return done
+
+
+def _fresh(calls: Iterator[tuple[str, Call, bool]], before: dict[str, Checked], found: list[Checked]) -> Iterator[tuple[Call, bool]]:
+    """Yields the calls that were not run before; the results of the others are added to `found`."""
+    for key, call, drawn in calls:
+        if key in before:
+            found.append(before[key])
+        else:
+            yield call, drawn
+
+
+def _checked(calls: Iterator[tuple[Call, bool]], device: str, jobs: int) -> Iterator[Checked]:
     if jobs == 1:
         yield from (check(call, device, drawn) for call, drawn in calls)
         return
@@ -111,9 +155,10 @@ def _check(work: tuple[Call, str, bool]) -> Checked:
     return check(*work)
 
 
-def _distinct(dump: Recording, wanted: Callable[[str], bool], seen: set[str]) -> Iterator[tuple[Call, bool]]:
+def _distinct(dump: Recording, places: Places, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Call, bool]]:
     """Rebuilds one call of each signature; with drawn inputs where the recorded ones have no elements."""
-    for part in dump.parts():
+    seen: set[str] = set()
+    for part in dump.parts(*places):
         for name in part.names:
             if not wanted(name):
                 continue
@@ -124,8 +169,22 @@ def _distinct(dump: Recording, wanted: Callable[[str], bool], seen: set[str]) ->
                     continue
                 if not call.is_module and evaluate.why_not(call) is None and (key := signature(call)) not in seen:
                     seen.add(key)
-                    yield call, drawn
+                    yield key, call, drawn
                 break
+
+
+def _why_none(dump: Recording, places: Places, wanted: Callable[[str], bool]) -> str:
+    """Returns why no call of a dump is run."""
+    reasons: Counter[str] = Counter()
+    for part in dump.parts(*places):
+        for name in filter(wanted, part.names):
+            try:
+                reasons[evaluate.why_not(part.call(name, drawn=True)) or "modules are left out: record level mix, api or op"] += 1
+            except NotReplayed as reason:
+                reasons[str(reason)] += 1
+    if not reasons:
+        return f"part of it cannot be read: {dump.faults[0]}" if dump.faults else "no op matches --op and --not"
+    return f"none of its {reasons.total()} calls can be run; most: {reasons.most_common(1)[0][0]}"
 
 
 def _append(file: TextIO, checked: Checked) -> None:
@@ -191,16 +250,18 @@ def table(judged: Sequence[Verdict], checked: Sequence[Checked], device: str) ->
         ops[verdict.checked.op].append(verdict)
     failed = {op: [each for each in found if not each.met] for op, found in ops.items()}
     failed = {op: found for op, found in failed.items() if found}
-    lines = [f"{len({each.checked.key for each in judged})} distinct calls of {len(ops)} ops on {device}: {len(failed) or 'none'} of the ops fail{'s' if len(failed) == 1 else ''}; {standards.PROFILE}"]
+    calls = len({each.checked.key for each in judged})
+    counted = f"{calls} distinct call{'s' * (calls != 1)} of {len(ops)} op{'s' * (len(ops) != 1)} on {device}"
+    lines = [f"{counted}: {len(failed) or 'none'} of the ops fail{'s' * (len(failed) == 1)}; {standards.PROFILE}"]
     for op, found in sorted(failed.items(), key=lambda item: -len(item[1])):
         lines.append(f"  {op}: {len(found)} of {len(ops[op])} results; {found[0].words} at {found[0].checked.key.removeprefix(op)}")
     skipped = [each for each in checked if each.skipped]
     if skipped:
-        lines.append(f"not run: {len(skipped)} calls")
+        lines.append(f"not run: {len(skipped)} call{'s' * (len(skipped) != 1)}")
         lines.extend(f"  {each.key}: {each.skipped}" for each in skipped[:5])
     drawn = sum(each.drawn for each in checked)
     if drawn:
-        lines.append(f"inputs of {drawn} calls were drawn within the recorded ranges: their elements were not recorded")
+        lines.append(f"inputs of {drawn} call{'s were' if drawn != 1 else ' was'} drawn within the recorded ranges: their elements were not recorded")
     return "\n".join(lines) + "\n"
 
 

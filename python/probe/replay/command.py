@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+#: Lines about what cannot be read; a dump without its tensors has one for each.
+_FAULTS = 10
 #: Exit codes: all is well, a result is wrong, the command failed, something could not be replayed.
 WELL, WRONG, FAILED, INCOMPLETE = 0, 1, 2, 3
 
@@ -60,7 +62,7 @@ def _parser(command: str) -> _Parser:
     parser.add_argument("--import", dest="imported", action="append", default=[], metavar="MODULE", help="import an extension that has operators")
     parser.add_argument("--step", type=int, metavar="STEP", help="step of the dump [default: replay: the first with the op; else all]")
     parser.add_argument("--rank", type=int, metavar="RANK", help="rank of the dump [default: as for --step]")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="threads of torch [default: 1]")
+    parser.add_argument("--threads", type=_count, default=1, metavar="N", help="threads of torch [default: 1]")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="form of the answer")
     if command != "verify":
         parser.add_argument("--device", default="cpu", help="device under test, which runs the calls in their own types [default: cpu]")
@@ -91,7 +93,7 @@ def _verify(parser: _Parser) -> None:
         "without a baseline. DUMP needs data (task tensor)."
     )
     parser.epilog = "Exit codes: 0 nothing is wrong, 1 a result is wrong, 2 failed or misused, 3 part of the dump cannot be read."
-    parser.add_argument("--top", type=int, default=10, metavar="N", help="results at fault to list [default: 10]")
+    parser.add_argument("--top", type=_count, default=10, metavar="N", help="results at fault to list [default: 10]")
 
 
 def _check_ops(parser: _Parser) -> None:
@@ -99,10 +101,10 @@ def _check_ops(parser: _Parser) -> None:
         "Runs every distinct call of a dump on a device and holds the results against float64 on the host, by the standards of the\n"
         "field. Inputs are those recorded; without data they are drawn within the recorded ranges."
     )
-    parser.epilog = "Exit codes: 0 all pass, 1 a result fails, 2 failed or misused."
+    parser.epilog = "Exit codes: 0 all pass, 1 a result fails, 2 failed or misused, 3 part of the dump cannot be read."
     parser.add_argument("--not", dest="excluded", action="append", default=[], metavar="PATTERN", help="not these")
     parser.add_argument("--benchmark", metavar="FILE", help="results.jsonl of another device: ratios to its errors are judged")
-    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes [default: 1]")
+    parser.add_argument("--jobs", type=_count, default=1, metavar="N", help="processes [default: 1]")
     parser.add_argument("-o", "--output", default="check-ops", metavar="DIR", help="folder of the results; a run that ended early goes on [default: check-ops]")
 
 
@@ -111,7 +113,7 @@ def _invariant(parser: _Parser) -> None:
         "Runs the calls of a dump again, one row alone, in another order and with other numbers of threads, and names the first whose rows are\n"
         "not the same to the bit. DUMP needs data (task tensor); `probe invariant -- python run.py` records step 0 of a program first."
     )
-    parser.epilog = "Exit codes: 0 rows depend on nothing but themselves, 1 they do, 2 failed or misused."
+    parser.epilog = "Exit codes: 0 rows depend on nothing but themselves, 1 they do, 2 failed or misused, 3 part of the dump cannot be read."
 
 
 def recording(path: str) -> Any:
@@ -128,18 +130,37 @@ def part_with(dump: Any, op: str, step: int | None, rank: int | None) -> Any:
     """Returns the first part of a dump that has the op."""
     from probe.nearest import suggestion
 
+    steps, ranks = chosen(dump, step, rank)
     names: list[str] = []
-    for part in dump.parts(_one(step), _one(rank)):
+    for part in dump.parts(steps, ranks):
         if op in part:
             return part
         names = names or part.names
+    lost = f"part of it cannot be read: {dump.faults[0]}" if dump.faults else ""
     if not names:
+        raise Misused(f"{dump.path}: {lost or 'it holds no ops'}")
+    raise Misused(f"{dump.path}: no op {op!r}; {lost or suggestion(op, names)}")
+
+
+def chosen(dump: Any, step: int | None, rank: int | None) -> tuple[list[range], list[range]]:
+    """Returns the steps and ranks that options ask for; none stands for all."""
+    if not any(step in (None, its_step) and rank in (None, its_rank) for its_step, its_rank in dump.places):
         raise Misused(f"{dump.path}: no such step or rank; it has {', '.join(f'step {step} rank {rank}' for step, rank in dump.places[:8])}")
-    raise Misused(f"{dump.path}: no op {op!r}; {suggestion(op, names)}")
+    return [[] if number is None else [range(number, number + 1)] for number in (step, rank)]
+
+
+def ended(dump: Any, code: int) -> int:
+    """Returns the exit code of a command that has read a dump: what could not be read is told, and makes the answer incomplete."""
+    faults = dump.faults
+    for line in faults[:_FAULTS]:
+        print(f"error: {line}", file=sys.stderr)
+    if len(faults) > _FAULTS:
+        print(f"error: and {len(faults) - _FAULTS} more that cannot be read", file=sys.stderr)
+    return INCOMPLETE if faults else code
 
 
 def _run_replay(options: argparse.Namespace) -> int:
-    from probe.replay import answer, one, reports, script
+    from probe.replay import answer, lines, one, reports, script
     from probe.replay.recorded import NotReplayed
 
     _device(options.device)
@@ -159,7 +180,7 @@ def _run_replay(options: argparse.Namespace) -> int:
     if options.format == "json":
         print(json.dumps(answer.document(outcome), indent=2))
     else:
-        print(answer.text(outcome), end="")
+        print(lines.folded(answer.text(outcome)), end="")
     beside = sys.stderr if options.format == "json" else sys.stdout
     if folder is not None:
         try:
@@ -171,7 +192,7 @@ def _run_replay(options: argparse.Namespace) -> int:
     if options.output:
         try:
             for line in script.write(outcome, Path(options.output), dump.environment):
-                print(line, file=beside)
+                print(lines.folded(line), end="", file=beside)
         except NotReplayed as error:
             raise Misused(f"-o: {error}") from None
         except OSError as error:
@@ -214,40 +235,40 @@ def _import(name: str) -> None:
 
 
 def _run_verify(options: argparse.Namespace) -> int:
-    from probe.replay import answer, whole
+    from probe.replay import answer, lines, whole
 
     dump = recording(options.dump)
-    run = whole.verify(dump, _one(options.step), _one(options.rank), whole.on_terminal)
+    run = whole.verify(dump, *chosen(dump, options.step, options.rank), whole.on_terminal)
     if not run.replayed:
         reason = next(iter(run.gaps or run.faults), "it holds no call of a function")
         raise Misused(f"{options.dump}: nothing can be replayed: {reason}")
-    print(json.dumps(answer.verified_document(run), indent=2) if options.format == "json" else answer.verified(run, options.dump, options.top), end="")
-    for line in run.faults:
-        print(f"error: {line}", file=sys.stderr)
-    if run.faults:
-        return INCOMPLETE
-    return WRONG if any(part.faults or any(not each.precision for each in part.statements) for part in run.parts) else WELL
+    text = json.dumps(answer.verified_document(run), indent=2) if options.format == "json" else lines.folded(answer.verified(run, options.dump, options.top))
+    print(text, end="")
+    return ended(dump, WRONG if any(part.faults or any(not each.precision for each in part.statements) for part in run.parts) else WELL)
 
 
 def _run_invariant(options: argparse.Namespace) -> int:
-    from probe.replay import invariant
+    from probe.replay import invariant, lines
 
     _device(options.device)
     wanted = _wanted(options.op, [])
     with tempfile.TemporaryDirectory() as folder:
         path = options.dump or _recorded(options.command, str(Path(folder, "dump")))
         dump = recording(path)
-        results = [each for part in dump.parts(_one(options.step), _one(options.rank)) for each in invariant.examine(part, wanted, options.device)]
+        results = [each for part in dump.parts(*chosen(dump, options.step, options.rank)) for each in invariant.examine(part, wanted, options.device)]
     if not results:
-        raise Misused(f"{path}: no call can be run row by row; it needs data (task tensor) of calls on batches of two rows or more")
+        if dump.faults:
+            raise Misused(f"{path}: part of it cannot be read: {dump.faults[0]}")
+        which = f" that matches --op {' '.join(options.op)}" if options.op else ""
+        raise Misused(f"{path}: no call{which} can be run row by row; it needs data (task tensor) of calls on batches of two rows or more")
     found = [dependence for _, dependence in results if dependence is not None]
     if options.format == "json":
         print(json.dumps({"schema_version": 1, "calls": len(results), "dependent": [vars(each) for each in found]}, indent=2))
     else:
         print(f"{len(results)} distinct calls on batches, {options.device}: " + (f"{len(found)} give a row other bits" if found else "every row depends on itself alone"))
         for each in found:
-            print(f"  {each}")
-    return WRONG if found else WELL
+            print(lines.folded(f"  {each}"), end="")
+    return ended(dump, WRONG if found else WELL)
 
 
 def _recorded(command: list[str], folder: str) -> str:
@@ -273,13 +294,8 @@ def _wanted(kept: list[str], left: list[str]) -> Callable[[str], bool]:
     return wanted
 
 
-def _one(number: int | None) -> list[range]:
-    """Returns a choice of one number; of all without one."""
-    return [] if number is None else [range(number, number + 1)]
-
-
 def _run_check_ops(options: argparse.Namespace) -> int:
-    from probe.replay import check_ops, whole
+    from probe.replay import check_ops, lines, whole
 
     _device(options.device)
     dump = recording(options.dump)
@@ -287,20 +303,24 @@ def _run_check_ops(options: argparse.Namespace) -> int:
     try:
         benchmark = check_ops.read(Path(options.benchmark)) if options.benchmark else {}
         output = Path(options.output)
-        checked = check_ops.run(dump, options.device, output, options.jobs, wanted, whole.on_terminal)
+        places = chosen(dump, options.step, options.rank)
+        checked = check_ops.run(dump, places, options.device, output, options.jobs, wanted, whole.on_terminal)
         judged = check_ops.verdicts(checked, benchmark)
         text = check_ops.table(judged, checked, options.device)
         document = json.dumps(check_ops.document(judged, checked, options.device), indent=2) + "\n"
         for name, data in (("report.txt", text.encode()), ("report.json", document.encode()), ("junit.xml", check_ops.junit(judged))):
             (output / name).write_bytes(data)
+    except check_ops.NothingRun as error:
+        raise Misused(f"{options.dump}: {error}") from None
     except check_ops.NotResults as error:
         raise Misused(str(error)) from None
     except OSError as error:
-        raise Misused(f"{error.filename}: {error.strerror}") from None
+        repair = "give the results.jsonl of another check-ops" if error.filename == options.benchmark else "choose another folder with -o"
+        raise Misused(f"{error.filename}: {error.strerror}; {repair}") from None
     if not judged:
-        raise Misused(f"{options.dump}: no call can be run; it needs data, or statistics with ranges, of calls that compute")
-    print(document if options.format == "json" else text, end="")
-    return WELL if all(each.met for each in judged) else WRONG
+        raise Misused(f"{options.dump}: none of its {len(checked)} distinct calls can be run: {checked[0].key}: {checked[0].skipped}")
+    print(document if options.format == "json" else lines.folded(text), end="")
+    return ended(dump, WELL if all(each.met for each in judged) else WRONG)
 
 
 def _device(name: str) -> None:
@@ -319,7 +339,7 @@ def _device(name: str) -> None:
 def _count(text: str) -> int:
     if text.isdecimal() and int(text) > 0:
         return int(text)
-    raise argparse.ArgumentTypeError(f"{text!r} is not a number of times, from 1 on")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
 
 
 #: What each command adds to its parser, and what runs it.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.nn import functional
 
+from probe.replay import recurrent
 from probe.replay.recorded import NotReplayed, leaves
 
 if TYPE_CHECKING:
@@ -28,76 +29,118 @@ Choices = Callable[[torch.Tensor, Tensors, torch.Tensor], Iterator[Rebuilt]]
 _OTHER = 0.5
 #: Small numbers that models put beside variances, torch's first.
 _EPSILONS = (1e-5, 1e-6, 1e-12, 1e-3, 1e-8)
-#: Strides and dilations that are tried.
-_STRIDES, _DILATIONS = (1, 2, 3, 4, 8, 14, 16, 32), (1, 2, 4)
+#: Strides and dilations that are tried: those of patches and vocoders, and of pyramids, waves and gaps between taps.
+_STRIDES, _DILATIONS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 14, 16, 32), (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 18, 24, 27, 32, 36, 64)
 
 
 def run(call: Call, args: list[Any], kwargs: dict[str, Any], parameters: Tensors, gradients: Tensors | None) -> Tensors:
     """Returns the results of a module's forward or backward call by path. Raises NotReplayed for a class that is not known."""
-    if kwargs or not args or not isinstance(args[0], torch.Tensor):
-        raise NotReplayed("it was called with more than a tensor")
-    if call.rebuilt is None:
-        call.rebuilt = _nearest(call)
-    compute: Rebuilt = call.rebuilt
-    given: torch.Tensor = args[0]
+    if call.base == "ParametrizationList":
+        raise NotReplayed("it computes nothing: it hands on what its parametrizations make")
+    compute = _rebuilt(call, args, kwargs)
     if gradients is None:
         with torch.no_grad():
-            return {"0": compute(given, parameters)}
-    if call.name.split(".")[-2] != "backward" or list(gradients) != ["0"]:
-        raise NotReplayed("its gradients cannot be told apart")
-    if not given.is_floating_point():
+            return _paths(compute(args, parameters))
+    inputs = {path: each for path, each in leaves(args).items() if each.is_floating_point()}
+    if not inputs:
         raise NotReplayed("no gradient flows to integers")
     with torch.enable_grad():
-        result = compute(given.requires_grad_(), parameters)
-        (found,) = torch.autograd.grad(result, [given], gradients["0"].to(result.dtype))
-    return leaves([found])
+        for each in inputs.values():
+            each.requires_grad_()
+        made, arrived = _arrived(call, _paths(compute(args, parameters)), gradients)
+        found = torch.autograd.grad(made, list(inputs.values()), arrived, allow_unused=True)
+    return {path: each for path, each in zip(inputs, found) if each is not None}
 
 
 def of_parameters(call: Call, args: list[Any], kwargs: dict[str, Any], parameters: Tensors, gradients: Tensors) -> Tensors:
     """Returns the gradients of a module's own parameters that a backward call makes, by name. Raises NotReplayed for a class that is not known."""
-    if kwargs or not args or not isinstance(args[0], torch.Tensor):
-        raise NotReplayed("it was called with more than a tensor")
-    if list(gradients) != ["0"]:
-        raise NotReplayed("its gradients cannot be told apart")
-    if call.rebuilt is None:
-        call.rebuilt = _nearest(call)
-    compute: Rebuilt = call.rebuilt
+    compute = _rebuilt(call, args, kwargs)
     own = {name: each for name, each in parameters.items() if each.is_floating_point()}
     with torch.enable_grad():
         for each in own.values():
             each.requires_grad_()
-        result = compute(args[0], parameters)
-        found = torch.autograd.grad(result, list(own.values()), gradients["0"].to(result.dtype), allow_unused=True)
+        made, arrived = _arrived(call, _paths(compute(args, parameters)), gradients)
+        found = torch.autograd.grad(made, list(own.values()), arrived, allow_unused=True)
     return {name: each for name, each in zip(own, found) if each is not None}
 
 
-def _nearest(call: Call) -> Rebuilt:
-    """Returns the module with the options whose results are nearest to what the forward call recorded."""
-    choices = _CLASSES.get(call.base)
+def _rebuilt(call: Call, args: list[Any], kwargs: dict[str, Any]) -> recurrent.Compute:
+    """Returns the module with its options. Raises NotReplayed."""
+    if kwargs or not args or not (isinstance(args[0], torch.Tensor) or recurrent.is_packed(args[0])):
+        raise NotReplayed("it was called with other than a tensor")
+    if call.rebuilt is None:
+        call.rebuilt = _nearest(call)
+    compute: recurrent.Compute = call.rebuilt
+    return compute
+
+
+def _paths(made: Any) -> Tensors:
+    return leaves([made] if isinstance(made, torch.Tensor) else made)
+
+
+def _arrived(call: Call, made: Tensors, gradients: Tensors) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Returns the results at which gradients arrived, and these."""
+    # The hidden state is made of the cell's: whether what arrived at that holds the part through the hidden state depends on the kernel.
+    if not set(gradients) <= set(made) or (call.base == "LSTMCell" and "1" in gradients):
+        raise NotReplayed("its gradients cannot be told apart")
+    return [made[path] for path in gradients], [each.to(made[path].dtype) for path, each in gradients.items()]
+
+
+def _possible(call: Call, args: list[Any], wide: Tensors, recorded: torch.Tensor) -> list[recurrent.Compute]:
+    """Returns the module with every choice of its options."""
+    # A module with parametrizations has their results for parameters.
+    kind = call.base.removeprefix("Parametrized")
+    several = recurrent.choices(kind, args, wide)
+    if several is not None:
+        return list(several)
+    choices = _CLASSES.get(kind)
     if choices is None:
         raise NotReplayed(f"modules of class {call.base} cannot be rebuilt from a dump; record level mix or api and replay its functions")
-    wide = {name: each.double() if each.is_floating_point() else each for name, each in {**call.parameters, "given": call.args[0]}.items()}
-    given, recorded = wide.pop("given"), (call.made or call.results).get("0")
-    if recorded is None:
+    if len(args) > 1 or not isinstance(args[0], torch.Tensor):
+        raise NotReplayed("it was called with more than a tensor")
+    return [functools.partial(_of_one, each) for each in choices(args[0], wide, recorded)]
+
+
+def _of_one(compute: Rebuilt, args: list[Any], of: Tensors) -> torch.Tensor:
+    return compute(args[0], of)
+
+
+def _nearest(call: Call) -> recurrent.Compute:
+    """Returns the module with the options whose results are nearest to what the forward call recorded."""
+    args, wide = ([_wide(each) for each in call.args], {name: _wide(each) for name, each in call.parameters.items()})
+    recorded = {path: each for path, each in (call.made or call.results).items() if each.is_floating_point()}
+    # Of packed sequences the result has parts.
+    first = next((path for path in ("0", "0.0") if path in recorded), None)
+    if first is None:
         raise NotReplayed("no tensor was recorded as its result")
-    possible = list(choices(given, wide, recorded))
-    if len(possible) == 1:
+    possible, most = _possible(call, args, wide, recorded[first]), recurrent.MOST if recurrent.layers(wide) > 1 else _OTHER
+    if len(possible) == 1 and most == _OTHER:
         return possible[0]
-    results = [(each, result) for each in possible if (result := _tried(each, given, wide)) is not None and result.shape == recorded.shape]
-    best = min(results, key=lambda each: _distance(each[1], recorded), default=None)
-    if best is not None and _distance(best[1], recorded) <= _OTHER:
+    tried = [(each, result) for each in possible if (result := _tried(each, args, wide)) is not None]
+    results = [(each, result[first]) for each, result in tried if all(path in result and result[path].shape == kept.shape for path, kept in recorded.items())]
+    best = min(results, key=lambda each: _distance(each[1], recorded[first]), default=None)
+    if best is not None and _distance(best[1], recorded[first]) <= most:
         return best[0]
-    if results and all(_distance(result, results[0][1]) <= _OTHER for _, result in results):
+    if most == _OTHER and results and all(_distance(result, results[0][1]) <= _OTHER for _, result in results):
         # Whatever the options are, the result is wrong.
         return results[0][0]
+    if most != _OTHER:
+        raise NotReplayed(f"this {call.base} has several layers: dropout between them, which a dump lacks, may be what moves its result")
     raise NotReplayed(f"the options of this {call.base} were not recorded, and none that are usual give its result; record level mix or api")
 
 
-def _tried(module: Rebuilt, given: torch.Tensor, parameters: Tensors) -> torch.Tensor | None:
-    """Returns the result with these options; None where the function refuses them."""
+def _wide(value: Any) -> Any:
+    """Returns an argument with its floats in float64."""
+    if isinstance(value, (list, tuple)):
+        return [_wide(each) for each in value]
+    return value.double() if isinstance(value, torch.Tensor) and value.is_floating_point() else value
+
+
+def _tried(module: recurrent.Compute, args: list[Any], parameters: Tensors) -> Tensors | None:
+    """Returns the results with these options; None where the function refuses them."""
     try:
         with torch.no_grad():
-            return module(given, parameters)
+            return _paths(module(args, parameters))
     except (RuntimeError, ValueError):
         return None
 
@@ -139,7 +182,7 @@ def _convolution(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> It
     weight = of["weight"]
     groups, kernel, before, after = given.shape[1] // weight.shape[1], weight.shape[2:], given.shape[2:], recorded.shape[2:]
     compute = (functional.conv1d, functional.conv2d, functional.conv3d)[weight.dim() - 3]
-    for dilation in _DILATIONS:
+    for dilation in _DILATIONS if max(kernel) > 1 else (1,):
         for padding in range(dilation * (max(kernel) - 1) + 1):
             for stride in _STRIDES:
                 if all((size + 2 * padding - dilation * (each - 1) - 1) // stride + 1 == made for size, each, made in zip(before, kernel, after)):

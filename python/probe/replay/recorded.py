@@ -92,8 +92,9 @@ class Call:
 class Part:
     """The calls of one rank in one step."""
 
-    def __init__(self, core: _core.Part, step: int, rank: int, of_last_node: bool) -> None:
-        self._of_last_node = of_last_node
+    def __init__(self, core: _core.Part, step: int, rank: int, of_last_node: bool, unread: dict[str, None]) -> None:
+        """Tensors that turn out to be damaged are added to `unread`, a line each."""
+        self._of_last_node, self._unread = of_last_node, unread
         self.step, self.rank, self.level, self.faults = step, rank, core.level, core.faults
         self._core = core
         self.names: list[str] = core.ops
@@ -122,12 +123,29 @@ class Part:
             args, kwargs = _list(given.get("input", {})), _named(given.get("kwarg", {}))
             tracked = frozenset(slot["path"].partition(".")[2] for slot in slots if slot["side"] == "input" and slot.get("requires_grad"))
             stack = self._core.stack(index)
+            if name.startswith("Module.") and name.split(".")[-3].startswith("Parametrized"):
+                parameters.update(self._parametrized(name))
             return Call(name, args, kwargs, results, None, parameters, multiplies, stack, tracked, self._of_last_node, device=device)
         if forward not in self._index:
             raise NotReplayed(f"its forward call {forward} was not recorded, which has the inputs")
         before = self.call(forward, drawn)
         gradients = leaves(_list(given.get("input", {})))
         return replace(before, name=name, results=results, made=before.results, gradients=gradients, multiplies=multiplies, device=device)
+
+    def _parametrized(self, name: str) -> dict[str, torch.Tensor]:
+        """Returns what the parametrizations of a module (weight norm, spectral norm) made for a call of it, by the name of the parameter. Raises
+        NotReplayed where that was not recorded."""
+        module, number = name.rpartition(".")[0].split("."), name.rpartition(".")[2]
+        inside = ".".join(module[:-2]) + ".parametrizations."
+        made: dict[str, torch.Tensor] = {}
+        for first in (each for each in self.names if each.startswith(inside) and each.endswith(".ParametrizationList.forward.0")):
+            # With `parametrize.cached()` one call serves them all.
+            call = next(each for each in (first[:-1] + number, first) if each in self._index)
+            for value in self._values(self._core.slots(self._index[call]), False)[2].values():
+                made[first.removeprefix(inside).partition(".")[0]] = value
+        if not made:
+            raise NotReplayed("the parameters that its parametrizations make were not recorded")
+        return made
 
     def _of_parameters(self, name: str, module: str, results: dict[str, torch.Tensor], device: str | None, drawn: bool) -> Call:
         """Rebuilds the gradients of a module's parameters: those of its backward calls, added to what was recorded before."""
@@ -192,6 +210,7 @@ class Part:
         try:
             name, shape, data = self._core.tensor(slot["key"])
         except KeyError as error:
+            self._unread[f"step {self.step} rank {self.rank}: {error.args[0]}"] = None
             raise NotReplayed(f"{slot['path']} cannot be read: {error.args[0]}") from None
         dtype = _dtype(name)
         if dtype is None:
@@ -209,20 +228,25 @@ class Recording:
         self.path = path
         self._core = _core.Dump(path)
         self.format = self._core.format
-        self.faults: list[str] = self._core.faults
+        self._faults: dict[str, None] = dict.fromkeys(self._core.faults)
         self.environment = dict(self._core.environment)
         self.places: list[tuple[int, int]] = self._core.parts
+
+    @property
+    def faults(self) -> list[str]:
+        """What could not be read so far, a line each: a tensor is read when its call is rebuilt."""
+        return list(self._faults)
 
     def parts(self, steps: Sequence[range] = (), ranks: Sequence[range] = ()) -> Iterator[Part]:
         """Reads the parts of these steps and ranks; all where none are given. Those that cannot be read become faults."""
         for index, (step, rank) in enumerate(self.places):
             if _chosen(step, steps) and _chosen(rank, ranks):
                 try:
-                    part = Part(self._core.read(index), step, rank, self.format == "msprobe dump")
+                    part = Part(self._core.read(index), step, rank, self.format == "msprobe dump", self._faults)
                 except ValueError as error:
-                    self.faults.append(str(error))
+                    self._faults[str(error)] = None
                     continue
-                self.faults.extend(part.faults)
+                self._faults.update(dict.fromkeys(part.faults))
                 yield part
 
 

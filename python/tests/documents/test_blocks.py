@@ -47,7 +47,12 @@ def test_shell(block: Block, workplace: Callable[[str], Path]) -> None:
         assert done.stderr.startswith(block.text.partition("\n")[2][:40]), done.stderr
 
 
-@pytest.mark.parametrize("block", [block for block in ONCE if block.document in ("docs/examples.md", "docs/rollout.md") and block.info == "console"], ids=str)
+#: Documents whose dialogues show what the program says of files that are there. What `--recheck` finds takes a program with a race.
+_SHOWN = ("docs/examples.md", "docs/replay.md", "docs/rollout.md")
+SHOWN = [block for block in ONCE if block.document in _SHOWN and block.info == "console" and "--recheck" not in block.text]
+
+
+@pytest.mark.parametrize("block", SHOWN, ids=str)
 def test_what_a_comparison_shows(block: Block, workplace: Callable[[str], Path]) -> None:
     folder = workplace(block.text)
     done = run(folder, "bash", "-u", "-c", block.commands)

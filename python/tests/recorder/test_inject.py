@@ -56,7 +56,7 @@ def test_the_named_call_reads_what_was_recorded(tmp_path: Path, capsys: pytest.C
     assert torch.equal(dump["Torch.matmul.0.forward"]["input.0"].data, off["Torch.matmul.0.forward"]["input.0"].data)
     # The gradient flows on into the program's own graph.
     assert torch.equal(dump["Torch.matmul.0.backward"]["input.0"].data, base["Torch.matmul.0.backward"]["input.0"].data)
-    assert "this was not an ordinary run: --inject replaced 1 values" in capsys.readouterr().err
+    assert "this was not an ordinary run: --inject replaced 1 value by" in capsys.readouterr().err
     assert dump.manifest["notes"] == ["dump was recorded with --inject: inputs of torch.nn.functional.gelu came from base, so that each shows its own error alone"]
 
 
@@ -131,6 +131,12 @@ def test_data_that_was_not_recorded_is_an_error(tmp_path: Path) -> None:
     run(tmp_path, "base", lambda: torch.neg(torch.ones(4)), task="statistics")
     with pytest.raises(Misfit, match=r"the elements of input\.0 were not recorded; record this op with task tensor"):
         run(tmp_path, "dump", lambda: torch.neg(torch.ones(4)), inject=tmp_path / "base")
+
+
+def test_a_pattern_that_no_call_matches_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(tmp_path, "base", work(1.0))
+    run(tmp_path, "dump", work(2.0), inject=tmp_path / "base", inject_at="layer9")
+    assert f"--inject replaced nothing by values of {tmp_path / 'base'}: no call matches --at layer9" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

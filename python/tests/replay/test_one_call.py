@@ -86,7 +86,7 @@ def test_the_page_of_a_report_shows_the_answer(tmp_path: Path, capsys: pytest.Ca
 
 def test_the_table_names_its_standard(capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main("replay", [*PAIR, "--op", "Functional.gelu.1.forward", "--times", "2"]) == 1
-    text = capsys.readouterr().out
+    text = " ".join(capsys.readouterr().out.split())
     assert "fails benchmark L2: largest relative error" in text and "msprobe 26.2.0 acc_check" in text
     for row in ("baseline, recorded", "candidate, recorded", "replayed here, cpu"):
         assert row in text

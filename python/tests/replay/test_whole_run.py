@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -54,7 +55,8 @@ def test_the_answer_ends_in_the_next_command(capsys: pytest.CaptureFixture[str])
     [
         (["--device", "npu:0"], "--device npu:0: torch has no such device here; add --import torch_npu"),
         (["--device", "bogus"], "--device bogus: torch has no such device here"),
-        (["--times", "0"], "argument --times: '0' is not a number of times, from 1 on"),
+        (["--times", "0"], "argument --times: '0' is not a whole number from 1 on"),
+        (["--threads", "0"], "argument --threads: '0' is not a whole number from 1 on"),
     ],
 )
 def test_a_wrong_option_is_one_line_with_what_to_do(capsys: pytest.CaptureFixture[str], more: list[str], said: str) -> None:
@@ -190,6 +192,62 @@ def test_calls_at_fault_excuse_no_other() -> None:
     # Where hardly any other call is left, what is left out says what the kind is off by.
     few = {f"Torch.{name}.forward": found[f"Torch.{name}.forward"] for name in ("lstm.0", "linear.0", "linear.1")}
     assert "Torch.linear.0.forward" not in {each.op for each in fault.judge(fault.Measured(errors=few, products=set(few)), None)}
+
+
+def test_a_damaged_tensor_makes_the_answer_incomplete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = shutil.copytree(TESTDATA / "gpu_dump", tmp_path / "dump")
+    (damaged,) = dump.glob("step0/*/dump_tensor_data/Functional.gelu.1.forward.input.0.pt")
+    damaged.write_bytes(damaged.read_bytes()[:1000])
+    for name, more in (("verify", []), ("check-ops", ["-o", str(tmp_path / "checked")]), ("invariant", [])):
+        assert command.main(name, [str(dump), *more]) == 3, name
+        said = capsys.readouterr().err
+        # Its backward reads the same file: it is told once.
+        assert said.startswith(f"error: step 0 rank 0: {damaged}: ") and said.count("\n") == 1, said
+
+
+@pytest.mark.parametrize("name", ["replay", "verify", "check-ops", "invariant"])
+def test_a_changed_byte_is_the_reason_why_nothing_is_run(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with probe.capture("dump", task="tensor", step_on="program"):
+        nn.functional.gelu(torch.ones(4, 3)) @ torch.ones(3, 2)
+    ops = Path("dump/step0/rank0/ops.parquet")
+    data = bytearray(ops.read_bytes())
+    data[len(data) // 2] ^= 1
+    ops.write_bytes(data)
+    capsys.readouterr()
+    assert command.main(name, ["dump", *(["--op", "Functional.gelu.0.forward"] if name == "replay" else [])]) == 2
+    said = capsys.readouterr().err
+    assert f"{ops}: has changed since it was written" in said and "no op matches" not in said and said.count("\n") == 1, said
+    assert [path.name for path in Path().iterdir()] == ["dump"]
+
+
+@pytest.mark.parametrize("name", ["verify", "check-ops", "invariant"])
+def test_a_step_that_the_dump_lacks_is_named(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    dump = str(TESTDATA / "gpu_dump")
+    assert command.main(name, [dump, "--step", "9"]) == 2
+    assert capsys.readouterr().err == f"error: {dump}: no such step or rank; it has step 0 rank 0\n"
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_op_that_cannot_be_read_is_not_called_unknown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dump = shutil.copytree(TESTDATA / "gpu_dump", tmp_path / "dump")
+    (listed,) = dump.glob("step0/*/dump.json")
+    listed.write_text(listed.read_text()[:5000])
+    assert command.main("replay", [str(dump), "--op", "Functional.gelu.1.forward"]) == 2
+    said = capsys.readouterr().err
+    assert f"part of it cannot be read: {listed}: ends early" in said and "did you mean" not in said
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_lines_are_as_wide_as_the_terminal(width: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    op = "Functional.gelu.1.forward"
+    for name, more in (("verify", []), ("replay", ["--op", op, "--against", str(TESTDATA / "gpu_dump")])):
+        assert command.main(name, [str(TESTDATA / "npu_dump"), *more]) == 1
+        said = capsys.readouterr().out
+        assert all(len(line) <= width for line in said.splitlines() if not line.startswith("next: ")), said
+        assert "rounding)" in said if name == "verify" else "the candidate's kernel" in " ".join(said.split())
 
 
 def test_a_run_without_data_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
