@@ -86,13 +86,17 @@ fn rounding(flow: &Flow<'_>, ends: &[Place], values: &[ExpectedError], setting: 
 fn drift(flow: &Flow<'_>) -> f64 {
     let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && !node.traits.optimizes);
     let read = nodes.flat_map(|(op, node)| node.given().map(move |slot| (op, slot)));
-    let is_made = |place: Place| flow.makers_of_both(place).next().is_some();
-    let weights = read.filter(|&place| flow.is_weight(place) && !is_made(place));
+    let weights = read.filter(|&place| is_weight(flow, place));
     let (sum, count) = weights.fold((0.0, 0.0), |(sum, count), place| {
         let error = flow.fact(place).relative();
         (error.mul_add(error, sum), count + 1.0)
     });
     if count > 0.0 { f64::sqrt(sum / count) } else { 0.0 }
+}
+
+/// Returns true for a weight, and not for what an op made and that requires a gradient.
+fn is_weight(flow: &Flow<'_>, place: Place) -> bool {
+    flow.is_weight(place) && flow.makers_of_both(place).next().is_none()
 }
 
 /// Returns true for an op that one side alone has, that reads another value there, or that was called with other sizes or
@@ -101,14 +105,13 @@ fn is_of_way(flow: &Flow<'_>, candidate: &Candidate) -> bool {
     let node = &flow.nodes[candidate.op];
     // A user's limit holds whatever comes of it.
     let arrives = || {
-        let arrived = candidate.slot.filter(|_| candidate.arrived).map(|slot| (candidate.op, slot));
         // The module around is named for what arrives between its functions.
-        candidate.seen.or(arrived).is_some_and(|place| {
+        candidate.seen.or_else(|| Some((candidate.op, candidate.slot?))).is_some_and(|place| {
             let differs = matches!(
                 flow.fact(place).difference,
                 Difference::Numbers | Difference::Shape | Difference::Missing
             );
-            differs && !flow.is_weight(place) && !flow.side(place).is_result()
+            differs && !is_weight(flow, place) && !flow.side(place).is_result()
         })
     };
     let is_other = match candidate.cause {
