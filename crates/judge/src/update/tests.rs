@@ -8,9 +8,9 @@ use probe_dump::{Content, DType, Sketch, SketchVersion, TensorRef};
 use probe_measure::observe;
 
 fn sketched(values: &Drawn) -> Arc<Sketch> {
-    let bytes: Vec<u8> = values.values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect();
+    let bytes: Vec<u8> = values.values.iter().flat_map(|value| value.to_le_bytes()).collect();
     let shape = [values.values.len()];
-    let tensor = TensorRef::strided(&bytes, DType::F32, &shape, &[1], 0).unwrap();
+    let tensor = TensorRef::strided(&bytes, DType::F64, &shape, &[1], 0).unwrap();
     let content = Content { sketch: Some(SketchVersion::CURRENT), hash: false };
     Arc::new(observe(tensor, content).sketch.unwrap())
 }

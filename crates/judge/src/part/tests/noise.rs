@@ -58,7 +58,7 @@ fn one_of_many_signs_may_flip() {
 
 #[test]
 fn a_view_that_nobody_recorded_has_the_error_of_what_it_views() {
-    let (x, w, g) =
+    let (x, weight, incoming) =
         (Drawn::normal(50, &[40, 30]), Drawn::normal(51, &[20, 30]), Drawn::normal(52, &[40, 20]));
     // A gradient in which nearly all cancels is off by more than anything that it is made of.
     let small = Drawn::normal(53, &[40, 30]).map(|value| 1e-3 * value);
@@ -69,15 +69,17 @@ fn a_view_that_nobody_recorded_has_the_error_of_what_it_views() {
     let is_named = |moved: bool| {
         let other = small.off(54, 3e-3);
         let mut part = Part::default();
-        part.op("Functional.linear.0.forward").tensor("input.0", &x, &x).tensor("input.1", &w, &w);
-        part.tensor("output.0", &x.linear(&w), &x.linear(&w));
-        part.op("Functional.linear.0.backward").tensor("input.0", &g, &g.off(55, 1e-5));
+        part.op("Functional.linear.0.forward").tensor("input.0", &x, &x).tensor("input.1", &weight, &weight);
+        part.tensor("output.0", &x.linear(&weight), &x.linear(&weight));
+        part.op("Functional.linear.0.backward").tensor("input.0", &incoming, &incoming.off(55, 1e-5));
         part.tensor("output.0", &small, &other);
-        let (b, mut c) = (turned(&small), turned(&other));
+        let (view, mut moved_on) = (turned(&small), turned(&other));
         if moved {
-            c.values.rotate_right(1);
+            moved_on.values.rotate_right(1);
         }
-        part.op("Torch.sin.0.backward").tensor("input.0", &b, &c).tensor("output.0", &b, &c);
+        part.op("Torch.sin.0.backward")
+            .tensor("input.0", &view, &moved_on)
+            .tensor("output.0", &view, &moved_on);
         part.judged("").findings.iter().any(|found| found.op == "Torch.sin.0.backward")
     };
     assert!(!is_named(false));
