@@ -117,7 +117,8 @@ fn is_of_way(flow: &Flow<'_>, candidate: &Candidate) -> bool {
     let is_other = match candidate.cause {
         Cause::Structure => true,
         Cause::Input => arrives(),
-        Cause::Numerics => candidate.seen.is_some() && arrives(),
+        // Where both sides have the same ops, what a module makes of equal inputs is its own.
+        Cause::Numerics => candidate.seen.is_some() && !flow.pair.substitutions.is_empty() && arrives(),
         Cause::Gradient => arrives() || is_other_factor(flow, candidate.op),
         Cause::Argument => {
             is_of_sizes(flow, candidate.op)
