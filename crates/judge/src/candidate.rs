@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::Cause;
+use super::flow::Place;
 use super::value::{By, Excess, ExpectedError};
 
 /// An op that may be named at fault.
@@ -16,7 +17,7 @@ pub(super) struct Candidate {
     /// The difference came in as an argument, so it may have been made by ops that were not recorded.
     pub(super) arrived: bool,
     /// Op inside this one, and its slot, that shows the fault if this op's results do not.
-    pub(super) seen: Option<(usize, usize)>,
+    pub(super) seen: Option<Place>,
     /// Part of the reason: the basis of the excess, where it needs stating.
     pub(super) said: String,
     /// Error and expected error of the value, if they were measured.
@@ -54,5 +55,10 @@ impl fmt::Display for Beyond {
 impl Candidate {
     pub(super) const fn at(op: usize, slot: Option<usize>, cause: Cause) -> Self {
         Self { op, slot, cause, arrived: false, seen: None, said: String::new(), beyond: None }
+    }
+
+    /// Returns the place of the value that shows the fault.
+    pub(super) fn shown(&self) -> Option<Place> {
+        self.seen.or_else(|| Some((self.op, self.slot?)))
     }
 }

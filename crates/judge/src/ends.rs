@@ -106,7 +106,7 @@ fn is_of_way(flow: &Flow<'_>, candidate: &Candidate) -> bool {
     // A user's limit holds whatever comes of it.
     let arrives = || {
         // The module around is named for what arrives between its functions.
-        candidate.seen.or_else(|| Some((candidate.op, candidate.slot?))).is_some_and(|place| {
+        candidate.shown().is_some_and(|place| {
             let differs = matches!(
                 flow.fact(place).difference,
                 Difference::Numbers | Difference::Shape | Difference::Missing

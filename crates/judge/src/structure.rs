@@ -195,7 +195,7 @@ fn is_moved(flow: &Flow<'_>, (op, slot): Place) -> bool {
 
 /// Returns true for a difference in a value that a group passes on, or that a module around it returns.
 fn is_behind(flow: &Flow<'_>, group: &Substitution, candidate: &Candidate) -> bool {
-    let Some(place) = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?))) else { return false };
+    let Some(place) = candidate.shown() else { return false };
     let is_of_group = |maker: usize| group.baseline.contains(&maker) || group.candidate.contains(&maker);
     let is_returned = || flow.nodes[place.0].is_module() && flow.side(place).is_result();
     group.boundary.contains(&place) || (is_returned() && flow.unpaired_makers(place).any(is_of_group))
@@ -348,7 +348,7 @@ fn said(flow: &Flow<'_>, group: &Substitution, named: usize, shown: Option<&Cand
         parts.push(format!("instead of {}", names(flow, others)));
     }
     if let Some((candidate, beyond)) = shown.and_then(|candidate| Some((candidate, candidate.beyond?))) {
-        let place = candidate.seen.or_else(|| Some((candidate.op, candidate.slot?)));
+        let place = candidate.shown();
         let path = place.and_then(|place| flow.slot(place)).map_or("", |slot| &*slot.path);
         let reader = flow.nodes[place.map_or(candidate.op, |place| place.0)].op.name.as_str();
         parts.push(format!("and what it passes to {reader} {path} differs: {beyond}"));
