@@ -37,8 +37,10 @@ def test_scripts_fail_where_the_fault_is_and_nowhere_else(tmp_path: Path) -> Non
             break
         command = [sys.executable, "-m", "probe", "replay", "npu", "--op", op, "--against", "cpu", "--device", "npu:0", "--times", "1", "--import", "torch_npu", "-o", op]
         written = subprocess.run(command, cwd=tmp_path, env=simulator.environment(fault=fault), capture_output=True, text=True, check=False)
-        assert written.returncode == 1 and "as far from float64 as the baseline: the candidate's kernel" in " ".join(written.stdout.split()), (op, written.stdout, written.stderr)
-        assert "it fails here on npu:0" in written.stdout, (op, written.stdout)
+        # Lines are folded at the width of the terminal.
+        said = " ".join(written.stdout.split())
+        assert written.returncode == 1 and "as far from float64 as the baseline: the candidate's kernel" in said, (op, said, written.stderr)
+        assert "it fails here on npu:0" in said, (op, said)
         script = tmp_path / op / "repro.py"
         assert len(script.read_text().splitlines()) < 60 and sum(path.stat().st_size for path in script.parent.iterdir()) < 64 << 10, op
         here = {given: simulator.run(tmp_path, script, "npu:0", fault=given) for given in (fault, None)}
