@@ -155,15 +155,14 @@ pub(crate) fn report() -> String {
 /// Body of the writer thread.
 fn write() {
     let written = catch_unwind(AssertUnwindSafe(|| {
-        // This thread starts while the recorder is still being created.
+        // This thread starts while the recorder is still being created. One look decides: between two of them the
+        // recorder may be finished, and nothing would be written.
         let recorder = loop {
-            if let Some(recorder) = Recorder::begun() {
-                break recorder;
+            match RECORDER.get() {
+                Some(Some(recorder)) => break recorder,
+                Some(None) => return,
+                None => std::thread::yield_now(),
             }
-            if has_begun() {
-                return;
-            }
-            std::thread::yield_now();
         };
         let Some(settings) = Settings::get() else { return };
         if let Err(error) = Writer::run(recorder, settings) {
