@@ -92,11 +92,11 @@ pub(super) fn unexplained(
     })
 }
 
-/// Returns the results of parameter gradients with a known error.
+/// Returns the results of parameter gradients with a known error, or a least one.
 fn parameter_gradients<'f>(flow: &'f Flow<'_>) -> impl Iterator<Item = (Place, &'f Fact)> {
-    gradients(flow).map(|place| (place, flow.fact(place))).filter(|(_, fact)| {
-        fact.is_float && fact.is_measured && !fact.statistics_only && !fact.swamped && !fact.allowed
-    })
+    gradients(flow)
+        .map(|place| (place, flow.fact(place)))
+        .filter(|(_, fact)| fact.is_float && fact.is_measured && !fact.swamped && !fact.allowed)
 }
 
 /// Returns the parameter gradients that differ and that nothing recorded leads to.
@@ -112,11 +112,13 @@ fn unled_gradients(flow: &Flow<'_>, expected: &ExpectedErrors) -> Vec<Place> {
 }
 
 /// Returns the first of these gradients that is further off than the largest error before it explains. A gradient
-/// that cancels is as far off as others of its step, so the size of the largest one counts.
+/// that cancels is as far off as others of its step, so the size of the largest one counts. Statistics tell too little of
+/// what is before it.
 fn beyond_all(flow: &Flow<'_>, unled: &[Place], largest: f64) -> Option<Candidate> {
     let size = parameter_gradients(flow).map(|(_, fact)| fact.norm).fold(0.0, f64::max);
     let may = BEYOND * largest * size;
-    let &(op, slot) = unled.iter().find(|&&place| flow.fact(place).distance > may)?;
+    let is_beyond = |fact: &Fact| !fact.statistics_only && fact.distance > may;
+    let &(op, slot) = unled.iter().find(|&&place| is_beyond(flow.fact(place)))?;
     Some(Candidate {
         said: NOT_ADDING_UP.to_owned(),
         beyond: Some(Beyond { error: flow.fact((op, slot)).relative(), expected: largest }),
@@ -135,8 +137,9 @@ fn beyond_half(flow: &Flow<'_>, unled: &[Place]) -> Option<Candidate> {
     let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
     let backward = nodes.filter(|(_, node)| node.op.name.phase() == Phase::Backward);
     let results = backward.flat_map(|(op, node)| node.results().map(move |slot| flow.fact((op, slot))));
-    let mut made: Vec<f64> =
-        results.filter(|fact| fact.is_float && fact.is_measured).map(Fact::relative).collect();
+    // Extremes show more of an error than a norm does.
+    let largest = |fact: &Fact| fact.relative().max(fact.likely);
+    let mut made: Vec<f64> = results.filter(|fact| fact.is_float && fact.is_measured).map(largest).collect();
     let told = made.len().min(ends.len()) >= FEWEST;
     let may = OF_HALF * median(&mut made);
     let &(op, slot) =

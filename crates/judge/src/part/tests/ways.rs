@@ -174,3 +174,23 @@ fn an_argument_says_what_an_op_of_one_side_made() {
     assert!(!is_named(NOISE));
     assert!(is_named(1e-3));
 }
+
+#[test]
+fn statistics_tell_that_half_of_the_gradients_is_lost_behind_the_backward_pass() {
+    let g = Drawn::normal(1, &[40, 30]);
+    let judged = |factor: f64| {
+        let mut part = Part::of_statistics();
+        for (place, name) in ["sin", "cos", "tan", "exp", "log"].into_iter().enumerate() {
+            let g = Drawn::normal(place as u64 + 10, &[40, 30]);
+            part.op(&format!("Torch.{name}.0.backward")).tensor("input.0", &g, &g);
+            part.tensor("output.0", &g, &g.off(place as u64 + 20, NOISE));
+        }
+        part.op("Module.net.Net.parameters_grad.0");
+        for place in 0..5 {
+            part.tensor(&format!("output.{place}"), &g, &g.map(|g| factor * g));
+        }
+        named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(0.5), [Cause::Gradient]);
+    assert_eq!(judged(0.98), []);
+}
