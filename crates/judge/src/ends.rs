@@ -12,6 +12,7 @@ use super::excess::{BEYOND, UNJUDGED};
 use super::expected::ExpectedErrors;
 use super::family::shows_own;
 use super::flow::{Flow, Node, Place};
+use super::ops::Kind;
 use super::precision::Precision;
 use super::products::is_large;
 use super::setting::Setting;
@@ -173,7 +174,9 @@ pub(super) fn gradients(flow: &Flow<'_>) -> impl Iterator<Item = Place> {
 pub(super) fn is_end(flow: &Flow<'_>, place: Place) -> bool {
     let (b, c) = flow.pair.slot_at(place.0, place.1);
     let sides = [b, c].into_iter().enumerate().filter_map(|(side, slot)| Some((side, slot?)));
-    let mut readers = sides.flat_map(|(side, slot)| flow.values.readers(side, slot));
+    let readers = sides.flat_map(|(side, slot)| flow.values.readers(side, slot));
+    // With a constant in the shape of the loss the backward pass begins.
+    let mut readers = readers.filter(|&(reader, _)| flow.nodes[reader].traits.kind != Kind::Shaped);
     let node = &flow.nodes[place.0];
     let last = node.op.name.phase() == Phase::ParameterGradient || readers.all(|reader| reader.0 <= place.0);
     last && !node.traits.optimizes

@@ -54,6 +54,8 @@ pub(crate) enum Kind {
     Update,
     /// A whole optimizer step.
     Optimizer,
+    /// Makes a constant in the shape of its input, and reads none of its elements.
+    Shaped,
     /// Returns memory without writing to it.
     Uninitialised,
     /// Draws random numbers.

@@ -12,9 +12,11 @@ use crate::excess::BEYOND;
 use crate::expected::{ExpectedErrors, Results};
 use crate::flow::{Flow, Place};
 use crate::median::median;
+use crate::ops::Kind;
 use crate::precision::Precision;
 use crate::value::{Excess, ExpectedError};
 
+use super::is_moved;
 use super::unpaired::{computes, is_single, is_trained};
 use probe_dump::{Phase, Slot, SlotSide};
 use probe_pair::Substitution;
@@ -84,7 +86,8 @@ impl<'f, 'a> Agreement<'f, 'a> {
             let accumulated = self.accumulated(position);
             let is_read = !readers.is_empty() || !accumulated.is_empty();
             let reaches_far = region.len().max(readers.len()) > MOST;
-            if reaches_far || self.is_end(position, is_read, first.contains(&position), led) {
+            let begins = self.begins_backward(position, &readers, led);
+            if reaches_far || begins || self.is_end(position, is_read, first.contains(&position), led) {
                 return None;
             }
             for reader in self.differing_readers(position, (readers, accumulated), &region, reached, led) {
@@ -352,6 +355,18 @@ impl<'f, 'a> Agreement<'f, 'a> {
         !is_read && node.is_paired && !is_first && apart() && !self.is_of_parts(position)
     }
 
+    /// Returns true for a loss that differs: all that reads it are ops that make a constant of its shape, with which the
+    /// backward pass begins.
+    fn begins_backward(&self, position: usize, readers: &[usize], led: f64) -> bool {
+        let is_shaped = |reader: &usize| self.flow.nodes[*reader].traits.kind == Kind::Shaped;
+        let differs = |reader: &usize| {
+            let mut given = self.flow.facts(*reader).take(1);
+            given.any(|fact| fact.is_float && !self.is_near(fact, led))
+        };
+        let is_loss = !readers.is_empty() && readers.iter().all(is_shaped);
+        is_loss && readers.iter().any(differs) && !self.is_of_parts(position)
+    }
+
     /// Returns true for a number that the calls of one side make in parts: the loss of a batch is the sum of those of its
     /// micro-batches, or their mean.
     fn is_of_parts(&self, position: usize) -> bool {
@@ -409,7 +424,8 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let agrees = |place: Place| {
             let fact = self.flow.fact(place);
             match fact.difference {
-                Difference::None => true,
+                // Statistics are the same in any order.
+                Difference::None => !is_moved(self.flow, place),
                 Difference::Numbers => {
                     self.error(place) <= bound && (carried <= bound || self.is_undone(place, carried))
                 }

@@ -28,6 +28,7 @@ impl Passage<'_, '_> {
                 None => error.relative,
             })),
             Kind::Basis if self.is_basis() => OPPOSITE,
+            Kind::Shaped => 0.0,
             Kind::Stepped => joint.max(self.carried_over().sqrt() / scale),
             Kind::Sum => joint.max(absolute / scale),
             Kind::Mean | Kind::Distance => {

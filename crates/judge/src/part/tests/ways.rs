@@ -176,6 +176,34 @@ fn an_argument_says_what_an_op_of_one_side_made() {
 }
 
 #[test]
+fn a_loss_of_another_op_is_named_where_the_backward_pass_begins() {
+    let (x, loss) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[8]));
+    let (one, tanh) = (loss.map(|_| 1.0), x.map(f64::tanh));
+    let judged = |other: &Drawn| {
+        let mut part = Part::default();
+        part.op("Aten.tanh.0.forward").tensor("input.0", &x, &x).tensor("output.0", &tanh, &tanh);
+        part.op_of(0, "Aten.mean.0.forward", &tanh, &loss).op_of(1, "Aten.sum.0.forward", &tanh, other);
+        part.op("Aten.ones_like.0.forward").tensor("input.0", &loss, other).tensor("output.0", &one, &one);
+        named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(&loss.off(3, NOISE)), []);
+    assert_eq!(judged(&loss.map(|loss| 3.0 * loss)), [Cause::Structure]);
+}
+
+#[test]
+fn statistics_of_what_was_rolled_agree_and_their_places_do_not() {
+    let (x, loss) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[1]));
+    let mut rolled = x.clone();
+    rolled.values.rotate_right(1);
+    let mut part = Part::of_statistics();
+    part.op_of(1, "Aten.roll.0.forward", &x, &rolled);
+    part.op("Aten.view.0.forward").tensor("input.0", &x, &rolled).tensor("output.0", &x, &rolled);
+    part.op("Aten.nll_loss_forward.0.forward").tensor("input.0", &x, &rolled);
+    part.tensor("output.0", &loss, &loss.map(|loss| 1.01 * loss));
+    assert_eq!(named(&part.judged("")), [("Aten.roll.0.forward", Cause::Structure)]);
+}
+
+#[test]
 fn statistics_tell_that_half_of_the_gradients_is_lost_behind_the_backward_pass() {
     let g = Drawn::normal(1, &[40, 30]);
     let judged = |factor: f64| {
