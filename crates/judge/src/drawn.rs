@@ -142,7 +142,11 @@ impl Part {
 
     /// Adds a tensor to the last op: the baseline's and the candidate's.
     pub(super) fn tensor(&mut self, path: &str, baseline: &Drawn, candidate: &Drawn) -> &mut Self {
-        let side = if path.starts_with("output") { SlotSide::Output } else { SlotSide::Input };
+        let side = match path.split('.').next() {
+            Some("output") => SlotSide::Output,
+            Some("parameter") => SlotSide::Parameter,
+            _ => SlotSide::Input,
+        };
         for (ops, drawn) in self.sides.iter_mut().zip([baseline, candidate]) {
             let value = Value::Tensor(Arc::new(drawn.record()));
             ops.last_mut().unwrap().slots.push(Slot::new(path, side, value));

@@ -175,6 +175,52 @@ fn an_argument_says_what_an_op_of_one_side_made() {
     assert!(is_named(1e-3));
 }
 
+/// Returns true if a way that leads to the same gradients is named beside a norm that is off, before or behind these.
+fn is_named_beside_a_norm(behind: bool) -> bool {
+    let (x, norm) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[1]));
+    let mut part = Part::default();
+    let with_norm = |part: &mut Part| {
+        part.op("Tensor.norm.0.forward").tensor("input.0", &x, &x);
+        part.tensor("output.0", &norm, &norm.off(3, 1e-3));
+    };
+    part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).tensor("output.0", &x, &x);
+    part.op_of(1, "Torch.exp.0.forward", &x, &x.map(f64::exp));
+    part.op("Torch.sin.0.forward").tensor("input.0", &x, &x.map(f64::exp));
+    part.tensor("output.0", &x.map(f64::sin), &x.map(f64::exp).map(f64::sin));
+    if !behind {
+        with_norm(&mut part);
+    }
+    gradients(&mut part, NOISE);
+    if behind {
+        with_norm(&mut part);
+    }
+    !part.judged("[[rule]]\npattern = \"*norm*\"\nrel_l2 = 1e-2\n").findings.is_empty()
+}
+
+#[test]
+fn a_number_behind_the_last_gradient_is_no_loss() {
+    assert!(!is_named_beside_a_norm(true));
+    assert!(is_named_beside_a_norm(false));
+}
+
+#[test]
+fn a_large_difference_inside_a_module_that_no_gradient_shows_was_undone() {
+    let (x, y) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let judged = |read: &Drawn, error: f64| {
+        let mut part = Part::default();
+        part.op("Module.block.down.Linear.forward.0")
+            .tensor("input.0", &y, read)
+            .tensor("output.0", &y, read);
+        part.op("Module.block.Block.forward.0").tensor("input.0", &x, &x);
+        part.tensor("output.0", &y, &y.off(3, NOISE));
+        gradients(&mut part, error);
+        part.judged("").findings.len()
+    };
+    let twice = y.map(|value| 2.0 * value);
+    assert_eq!(judged(&twice, NOISE), 0);
+    assert_eq!(judged(&twice, 1e-2), 1);
+}
+
 #[test]
 fn a_loss_of_another_op_is_named_where_the_backward_pass_begins() {
     let (x, loss) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[8]));
