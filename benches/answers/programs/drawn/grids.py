@@ -193,7 +193,7 @@ class Places(Block):
     """Tells each place where it is."""
 
     ways = ("split", "added")
-    mistakes = {"turned": ("structure", "input"), "to one": ("argument", "structure", "input")}
+    mistakes = {"turned": ("structure", "input", "argument"), "to one": ("argument", "structure", "input")}
 
     def build(self, draw: random.Random) -> None:
         self.map = nn.Conv2d(self.width + 2, self.width, 1)
