@@ -6,6 +6,7 @@ mod answered;
 mod called;
 mod converging;
 mod levels;
+mod losses;
 mod micro_batches;
 mod named;
 mod options;

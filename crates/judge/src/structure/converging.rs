@@ -12,7 +12,6 @@ use crate::excess::BEYOND;
 use crate::expected::{ExpectedErrors, Results};
 use crate::flow::{Flow, Place};
 use crate::median::median;
-use crate::ops::Kind;
 use crate::precision::Precision;
 use crate::value::{Excess, ExpectedError};
 
@@ -29,7 +28,7 @@ const MOST: usize = 2000;
 
 /// What is known of a part besides its flow.
 pub(crate) struct Agreement<'f, 'a> {
-    flow: &'f Flow<'a>,
+    pub(super) flow: &'f Flow<'a>,
     expected: &'f ExpectedErrors,
     /// Made when it is needed.
     results: OnceCell<Results<'f>>,
@@ -241,7 +240,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
     }
 
     /// Iterates over the tensors that an op makes or reads, side by side, with their keys' sides.
-    fn sides(&self, op: usize, results: bool) -> Vec<(usize, usize, &'a Slot)> {
+    pub(super) fn sides(&self, op: usize, results: bool) -> Vec<(usize, usize, &'a Slot)> {
         let (b, c) = self.flow.pair.op(&self.flow.pair.ops[op]);
         let sides = [b, c].into_iter().enumerate().filter_map(|(side, op)| Some((side, op?)));
         let slots = sides.flat_map(|(side, node)| node.slots.iter().map(move |slot| (side, op, slot)));
@@ -253,7 +252,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
     }
 
     /// Returns the later ops that read what an op makes, on either side.
-    fn readers(&self, position: usize) -> Vec<usize> {
+    pub(super) fn readers(&self, position: usize) -> Vec<usize> {
         let made = self.sides(position, true).into_iter();
         let readers = made.flat_map(|(side, _, slot)| self.flow.values.readers(side, slot));
         readers.map(|place| place.0).filter(|&reader| reader > position).collect()
@@ -321,7 +320,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         self.gradients(position).filter(is_shared).all(|fact| self.is_near(fact, led))
     }
 
-    fn is_near(&self, fact: &Fact, led: f64) -> bool {
+    pub(super) fn is_near(&self, fact: &Fact, led: f64) -> bool {
         match fact.difference {
             Difference::None => true,
             Difference::Numbers => fact.relative().max(fact.likely) <= self.bound(led),
@@ -353,46 +352,6 @@ impl<'f, 'a> Agreement<'f, 'a> {
             return self.has_partners(position) || !self.shared_arrive(position, led);
         }
         !is_read && node.is_paired && !is_first && apart() && !self.is_of_parts(position)
-    }
-
-    /// Returns true for a loss that differs: all that reads it are ops that make a constant of its shape, with which the
-    /// backward pass begins.
-    fn begins_backward(&self, position: usize, readers: &[usize], led: f64) -> bool {
-        let is_shaped = |reader: &usize| self.flow.nodes[*reader].traits.kind == Kind::Shaped;
-        let differs = |reader: &usize| {
-            let mut given = self.flow.facts(*reader).take(1);
-            given.any(|fact| fact.is_float && !self.is_near(fact, led))
-        };
-        let is_loss = !readers.is_empty() && readers.iter().all(is_shaped);
-        is_loss && readers.iter().any(differs) && !self.is_of_parts(position)
-    }
-
-    /// Returns true for a number that the calls of one side make in parts: the loss of a batch is the sum of those of its
-    /// micro-batches, or their mean.
-    fn is_of_parts(&self, position: usize) -> bool {
-        let node = &self.flow.nodes[position];
-        let number = |side: usize, op: usize| {
-            let mut made = self.sides(op, true).into_iter().filter(|(of, ..)| *of == side);
-            let (record, others) = (made.next()?.2.value.tensor()?, made.next());
-            let value = record.statistics.max()?.as_f64();
-            (others.is_none() && record.len() == 1 && value.is_finite()).then_some(value)
-        };
-        let alike = |other: usize| {
-            let unpaired = &self.flow.nodes[other];
-            !unpaired.is_paired && unpaired.base == node.base && self.readers(other).is_empty()
-        };
-        (0..2).any(|side| {
-            let Some(whole) = number(1 - side, position) else { return false };
-            let others = (0..self.flow.nodes.len()).filter(|&other| alike(other));
-            let parts: Vec<f64> = number(side, position)
-                .into_iter()
-                .chain(others.filter_map(|other| number(side, other)))
-                .collect();
-            let sum: f64 = parts.iter().sum();
-            let bound = self.bound(0.0) * parts.iter().fold(whole.abs(), |all, part| all.max(part.abs()));
-            let is_near = |made: f64| (made - whole).abs() <= bound;
-            parts.len() > 1 && (is_near(sum) || is_near(sum / parts.len() as f64))
-        })
     }
 
     /// Returns true if both sides have every tensor of an op. What one side alone keeps as a parameter of its own has
