@@ -8,7 +8,7 @@
 
 use super::candidate::{Beyond, Candidate};
 use super::difference::{ByIdentity, Difference, Fact};
-use super::ends::{gradients, is_end};
+use super::ends::{ADDED_UP, gradients, is_end};
 use super::expected::ExpectedErrors;
 use super::flow::{Flow, Place};
 use super::hard_faults::numeric;
@@ -21,10 +21,6 @@ use probe_pair::BySlot;
 
 /// Errors below this are no loss that went another way.
 const MATTERS: f64 = 0.05;
-
-/// An end of a part no longer adds up beyond this multiple of what was judged: twice the 3 bits that each op may
-/// be off by.
-const BEYOND: f64 = 64.0;
 
 /// The same for half of the gradients against half of what they are made of: the 3 bits that an op may be off by.
 const OF_HALF: f64 = 8.0;
@@ -74,7 +70,7 @@ pub(super) fn unexplained(
         let may = budget.add(value, excess);
         // A remainder of a sum that cancels may be off by many times itself.
         let error = value.error.min(1.0);
-        if error <= BEYOND * may || error <= MATTERS {
+        if error <= ADDED_UP * may || error <= MATTERS {
             continue;
         }
         first = first.or(Some((value, may)));
@@ -116,7 +112,7 @@ fn unled_gradients(flow: &Flow<'_>, expected: &ExpectedErrors) -> Vec<Place> {
 /// what is before it.
 fn beyond_all(flow: &Flow<'_>, unled: &[Place], largest: f64) -> Option<Candidate> {
     let size = parameter_gradients(flow).map(|(_, fact)| fact.norm).fold(0.0, f64::max);
-    let may = BEYOND * largest * size;
+    let may = ADDED_UP * largest * size;
     let is_beyond = |fact: &Fact| !fact.statistics_only && fact.distance > may;
     let &(op, slot) = unled.iter().find(|&&place| is_beyond(flow.fact(place)))?;
     Some(Candidate {

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use super::Cause;
 use super::candidate::Candidate;
 use super::difference::{Difference, Fact};
-use super::excess::{BEYOND, UNJUDGED};
+use super::excess::UNJUDGED;
 use super::expected::ExpectedErrors;
 use super::family::shows_own;
 use super::flow::{Flow, Node, Place};
@@ -20,8 +20,8 @@ use super::structure::writes;
 use super::value::ExpectedError;
 use probe_dump::{Number, Phase, Scalar, Slot, SlotSide, Value};
 
-/// Error that the ends of a step may always have: 64 roundings of binary32, twice the 3 bits that each op may be off by.
-const FINE: f64 = 64.0 * Precision::BINARY32.unknown;
+/// Multiple of what one op leaves by which the ends of a step may be off: twice the 3 bits that each op may be off by.
+pub(super) const ADDED_UP: f64 = 64.0;
 
 /// Largest error of an end that still agrees.
 const LARGEST: f64 = 0.03;
@@ -70,10 +70,10 @@ pub(super) fn settle(
     Some(said)
 }
 
-/// Returns the error up to which ends agree: a few times what one op leaves in this part.
+/// Returns the error up to which ends agree.
 fn bound(flow: &Flow<'_>, ends: &[Place], values: &[ExpectedError], setting: &Setting) -> f64 {
     // Where the difference reaches every product, nothing tells what rounding leaves.
-    (BEYOND * rounding(flow, ends, values, setting)).min(LARGEST).max(FINE)
+    (ADDED_UP * rounding(flow, ends, values, setting)).min(LARGEST)
 }
 
 /// Returns the error that one op leaves in this part: that of the coarsest type, or of coarse products.
