@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from probe import current
+from probe import current, injected
 from probe.control import Control
 from probe.iterations import Iterations, Torch
 from probe.messages import say, say_once, warn
@@ -384,7 +384,9 @@ def check() -> str:
     """
     order = Order.from_environment()
     if order is not None:
-        order.settings()
+        settings = order.settings()
+        if settings.inject is not None:
+            injected.check(settings)
     return str(Path(__file__).resolve().parent / "_bootstrap")
 
 

@@ -256,7 +256,10 @@ fn partners(rollout: &Table, trainer: &Table, steps: Steps) -> (Vec<Option<usize
     let by_name: Vec<Option<usize>> =
         rollout.samples.iter().map(|sample| names.get(&key(sample)).copied()).collect();
     let named = |table: &Table| table.samples.iter().all(|sample| sample.named);
-    if named(rollout) && named(trainer) && by_name.iter().any(Option::is_some) {
+    // Files that share no step may use a name in each of them: it then says nothing about which sample is meant.
+    let distinct: HashSet<_> = rollout.samples.iter().map(key).collect();
+    let telling = named(rollout) && named(trainer) && distinct.len() == rollout.samples.len();
+    if telling && by_name.iter().any(Option::is_some) {
         return (by_name, JoinedBy::Names);
     }
     let mut places = by_tokens(trainer, steps);
@@ -325,6 +328,25 @@ mod tests {
             table.samples.push(Sample { step: 0, name, named: false, range, padding: None, version: None });
         }
         table
+    }
+
+    #[test]
+    fn a_sample_of_the_trainer_has_one_partner() {
+        let in_step = |side, steps: &[u64]| {
+            let ids: Vec<Vec<u32>> = steps
+                .iter()
+                .map(|step| (0..9).map(|id| if step % 2 == 1 { id } else { 10 + id }).collect())
+                .collect();
+            let mut table = table(side, &ids.iter().map(|ids| &ids[..]).collect::<Vec<_>>());
+            for (sample, step) in table.samples.iter_mut().zip(steps) {
+                (sample.step, sample.name, sample.named) = (*step, "0".into(), true);
+            }
+            table
+        };
+        // Step 3 of the trainer has the tokens of the rollout's step 1.
+        let joined = Joined::of_two(in_step(Side::Rollout, &[1, 2]), in_step(Side::Trainer, &[3]));
+        let steps: Vec<u64> = joined.table.samples.iter().map(|sample| sample.step).collect();
+        assert_eq!((joined.by, steps, joined.only_rollout.len()), (JoinedBy::Tokens, vec![1], 1));
     }
 
     #[test]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import dataclasses
 import os
 import weakref
 from collections.abc import Iterable
@@ -59,6 +60,8 @@ class Session(StepSession):
         self._perturbation = Perturbation(settings.perturb) if settings.perturb is not None else None
         self._integrity = Integrity(settings.recheck, settings.poison) if settings.recheck or settings.poison else None
         self._injection = Injection(settings, self._rank) if settings.inject is not None or settings.inject_at else None
+        if self._injection is not None:
+            self.settings = dataclasses.replace(settings, steps=self._injection.steps)
         _sessions.add(self)
         self._open()
         self._warnings = check_apis(settings)

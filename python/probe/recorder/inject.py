@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from probe import injected
 from probe.patterns import names_of, path_of
 from probe.private.guards import without_functions
 from probe.replay.recorded import NotReplayed, Part, Recording
@@ -29,15 +30,15 @@ class Injection:
     """Replaces values in one recording."""
 
     def __init__(self, settings: Settings, rank: int) -> None:
-        """Raises SettingsError if the dump cannot be read, or at a level at which nothing can be replaced."""
-        if settings.inject is None:
-            raise SettingsError("inject_at: belongs to inject, which names the dump that values come from")
-        if settings.level == "save":
-            raise SettingsError("inject: at level 'save' nothing can be replaced; use level 'module', 'mix', 'api' or 'op'")
+        """Raises SettingsError if the dump cannot be read or has none of the steps, or at a level at which nothing can be replaced."""
+        path = injected.usable(settings)
         try:
-            self._dump = Recording(settings.inject)
+            self._dump = Recording(path)
         except ValueError as error:
             raise SettingsError(f"inject: {error}") from None
+        #: Selected steps that the dump has: no others are recorded.
+        self.steps = injected.steps_of(settings, self._dump.places, rank) if rank in settings.ranks else settings.steps
+        self._asked = self.steps if settings.steps.all else settings.steps
         self._at, self._what, self._rank = settings.inject_at, settings.replace, rank
         self._below_autograd = settings.level == "op"
         self._part: Part | None = None
@@ -53,6 +54,10 @@ class Injection:
 
     def describe(self) -> str:
         """Describes what was replaced."""
+        left_out = f"; of steps {self._asked}, it has {self.steps} alone, and no others were recorded" if self._asked != self.steps else ""
+        return f"{self._replaced_values()}{left_out}"
+
+    def _replaced_values(self) -> str:
         if not self.replaced:
             named = " ".join(pattern.text for pattern in self._at)
             missed = f"{self.unknown} calls are not in it" if self.unknown else f"no call matches --at {named}" if named else "no call was recorded"

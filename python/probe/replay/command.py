@@ -174,6 +174,8 @@ def _run_replay(options: argparse.Namespace) -> int:
     candidate = part_with(dump, options.op, options.step, options.rank)
     baseline = part_with(recording(options.against), options.op, candidate.step, options.rank) if options.against else None
     try:
+        if options.output:
+            _check_script(candidate.call(options.op))
         outcome = one.replay(candidate, options.op, baseline, options.device, options.times)
     except NotReplayed as error:
         raise Misused(f"{options.op} cannot be replayed: {error}") from None
@@ -198,6 +200,20 @@ def _run_replay(options: argparse.Namespace) -> int:
         except OSError as error:
             raise Misused(f"{options.output}: {error.strerror}; choose a new folder") from None
     return WRONG if outcome.guilty else WELL
+
+
+def _check_script(call: Any) -> None:
+    """Says so before anything is judged where no script can be written of a call."""
+    from probe.replay import script
+    from probe.replay.recorded import NotReplayed
+
+    try:
+        script.as_written(call)
+    except NotReplayed as error:
+        raise Misused(f"-o: no script can be written of {call.name}: {error}; without -o, the call is replayed") from None
+    except Exception:
+        # Replay fails at the same place, and says how.
+        return
 
 
 def _new_folder(folder: Path) -> None:

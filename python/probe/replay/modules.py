@@ -6,22 +6,43 @@ most nearly are taken. A module whose recorded results none of them gives is not
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn import functional
 
-from probe.replay import recurrent
+from probe.replay import functions, recurrent
 from probe.replay.recorded import NotReplayed, leaves
 
 if TYPE_CHECKING:
     from probe.replay.recorded import Call
 
 Tensors = dict[str, torch.Tensor]
-#: A module with its options: its result from what it was given and its parameters.
-Rebuilt = Callable[[torch.Tensor, Tensors], torch.Tensor]
+
+
+class Named(str):
+    """A parameter or buffer in a module's call of a function: its name. Where the module has none of it, the function gets None."""
+
+
+@dataclass(frozen=True)
+class Rebuilt:
+    """A module with its options, as the call of a function that it makes."""
+
+    api: str
+    #: Arguments behind what the module was given.
+    args: tuple[Any, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def __call__(self, args: list[Any], of: Tensors) -> torch.Tensor:
+        made: torch.Tensor = functions.resolve(self.api)(args[0], *self.given(of), **self.options)
+        return made
+
+    def given(self, of: Tensors) -> list[Any]:
+        """Returns the arguments of the function behind the first."""
+        return [of.get(each) if isinstance(each, Named) else each for each in self.args]
+
+
 #: The module with every choice of options that its parameters, and the shapes of what it was given and made, allow; torch's defaults first.
 Choices = Callable[[torch.Tensor, Tensors, torch.Tensor], Iterator[Rebuilt]]
 
@@ -64,6 +85,27 @@ def of_parameters(call: Call, args: list[Any], kwargs: dict[str, Any], parameter
     return {name: each for name, each in zip(own, found) if each is not None}
 
 
+def as_function(call: Call) -> Call:
+    """Returns a module's call as one of the function that it calls. Raises NotReplayed for modules that call several."""
+    if len(call.passes) > 1 or call.before:
+        raise NotReplayed(f"{call.name} is a sum over several calls of the module; record level mix or api and replay its functions")
+    forward = call.passes[0] if call.passes else call
+    function = _rebuilt(forward, forward.args, forward.kwargs)
+    if not isinstance(function, Rebuilt):
+        raise NotReplayed(f"a module of class {call.base} calls several functions; record level op and replay one of them")
+    behind = [f"{place}" if isinstance(each, Named) else "" for place, each in enumerate(function.args, 1)]
+    paths = {each: path for each, path in zip(function.args, behind) if path} if call.passes else {}
+    # Each argument that was tracked gets a gradient, and no other is recorded.
+    return replace(
+        forward,
+        name=f"{function.api}.0.{'backward' if call.is_backward else 'forward'}",
+        args=[forward.args[0], *function.given(forward.parameters)],
+        kwargs=dict(function.options),
+        results={paths.get(path, path): each for path, each in call.results.items()},
+        parameters={}, tracked=frozenset(), of_last_node=False, rebuilt=None,
+    )  # fmt: skip
+
+
 def _rebuilt(call: Call, args: list[Any], kwargs: dict[str, Any]) -> recurrent.Compute:
     """Returns the module with its options. Raises NotReplayed."""
     if kwargs or not args or not (isinstance(args[0], torch.Tensor) or recurrent.is_packed(args[0])):
@@ -98,11 +140,7 @@ def _possible(call: Call, args: list[Any], wide: Tensors, recorded: torch.Tensor
         raise NotReplayed(f"modules of class {call.base} cannot be rebuilt from a dump; record level mix or api and replay its functions")
     if len(args) > 1 or not isinstance(args[0], torch.Tensor):
         raise NotReplayed("it was called with more than a tensor")
-    return [functools.partial(_of_one, each) for each in choices(args[0], wide, recorded)]
-
-
-def _of_one(compute: Rebuilt, args: list[Any], of: Tensors) -> torch.Tensor:
-    return compute(args[0], of)
+    return list(choices(args[0], wide, recorded))
 
 
 def _nearest(call: Call) -> recurrent.Compute:
@@ -150,85 +188,63 @@ def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
     return off / max(size, 1e-300)
 
 
-def _linear(given: torch.Tensor, of: Tensors) -> torch.Tensor:
-    return functional.linear(given, of["weight"], of.get("bias"))
-
-
 def _layer_norm(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> Iterator[Rebuilt]:
     if "weight" not in of:
         raise NotReplayed("the sizes over which it normalises were not recorded")
     for eps in _EPSILONS:
-        yield lambda x, of, eps=eps: functional.layer_norm(x, of["weight"].shape, of["weight"], of.get("bias"), eps)
+        yield Rebuilt("Functional.layer_norm", (list(of["weight"].shape), Named("weight"), Named("bias"), eps))
 
 
 def _group_norm(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> Iterator[Rebuilt]:
     channels = given.shape[1]
     for groups in (each for each in range(1, channels + 1) if channels % each == 0):
         for eps in _EPSILONS:
-            yield lambda x, of, groups=groups, eps=eps: functional.group_norm(x, groups, of.get("weight"), of.get("bias"), eps)
+            yield Rebuilt("Functional.group_norm", (groups, Named("weight"), Named("bias"), eps))
 
 
 def _batch_norm(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> Iterator[Rebuilt]:
     for eps in _EPSILONS:
-        yield lambda x, of, eps=eps: functional.batch_norm(x, None, None, of.get("weight"), of.get("bias"), True, 0.0, eps)
+        yield Rebuilt("Functional.batch_norm", (None, None, Named("weight"), Named("bias"), True, 0.0, eps))
         if "running_mean" in of:
-            yield lambda x, of, eps=eps: functional.batch_norm(
-                x, of["running_mean"], of["running_var"], of.get("weight"), of.get("bias"), False, 0.0, eps
-            )
+            means = (Named("running_mean"), Named("running_var"))
+            yield Rebuilt("Functional.batch_norm", (*means, Named("weight"), Named("bias"), False, 0.0, eps))
 
 
 def _convolution(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> Iterator[Rebuilt]:
     """Groups follow from the weight; of strides, paddings and dilations those that give the recorded sizes, the same in all dimensions."""
     weight = of["weight"]
     groups, kernel, before, after = given.shape[1] // weight.shape[1], weight.shape[2:], given.shape[2:], recorded.shape[2:]
-    compute = (functional.conv1d, functional.conv2d, functional.conv3d)[weight.dim() - 3]
     for dilation in _DILATIONS if max(kernel) > 1 else (1,):
         for padding in range(dilation * (max(kernel) - 1) + 1):
             for stride in _STRIDES:
                 if all((size + 2 * padding - dilation * (each - 1) - 1) // stride + 1 == made for size, each, made in zip(before, kernel, after)):
-                    yield functools.partial(_convolved, compute, stride, padding, dilation, groups)
+                    yield Rebuilt(f"Functional.conv{weight.dim() - 2}d", (Named("weight"), Named("bias"), stride, padding, dilation, groups))
 
 
-def _convolved(compute: Callable[..., torch.Tensor], stride: int, padding: int, dilation: int, groups: int, x: torch.Tensor, of: Tensors) -> torch.Tensor:
-    return compute(x, of["weight"], of.get("bias"), stride, padding, dilation, groups)
-
-
-def _over_dimensions(function: Callable[..., torch.Tensor]) -> Choices:
-    def choices(given: torch.Tensor, of: Tensors, recorded: torch.Tensor) -> Iterator[Rebuilt]:
-        for dimension in reversed(range(given.dim())):
-            yield lambda x, of, dimension=dimension: function(x, dimension)
-
-    return choices
+def _over_dimensions(api: str) -> Choices:
+    return lambda given, of, recorded: (Rebuilt(api, (dimension,)) for dimension in reversed(range(given.dim())))
 
 
 def _one_of(*possible: Rebuilt) -> Choices:
     return lambda given, of, recorded: iter(possible)
 
 
-def _embedding(given: torch.Tensor, of: Tensors) -> torch.Tensor:
-    return functional.embedding(given, of["weight"])
-
-
-def _activation(function: Callable[..., torch.Tensor], **options: Any) -> Rebuilt:
-    return lambda given, of: function(given, **options)
-
-
 _CLASSES: dict[str, Choices] = {
-    "Linear": _one_of(_linear),
+    "Linear": _one_of(Rebuilt("Functional.linear", (Named("weight"), Named("bias")))),
     "LayerNorm": _layer_norm,
     "GroupNorm": _group_norm,
     **dict.fromkeys(("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"), _batch_norm),
     **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d"), _convolution),
-    "Embedding": _one_of(_embedding),
-    "Softmax": _over_dimensions(torch.softmax),
-    "LogSoftmax": _over_dimensions(torch.log_softmax),
-    "GELU": _one_of(_activation(functional.gelu), _activation(functional.gelu, approximate="tanh")),
-    "LeakyReLU": _one_of(*(_activation(functional.leaky_relu, negative_slope=slope) for slope in (0.01, 0.1, 0.2))),
-    "ReLU": _one_of(_activation(functional.relu)),
-    "SiLU": _one_of(_activation(functional.silu)),
-    "Sigmoid": _one_of(_activation(torch.sigmoid)),
-    "Tanh": _one_of(_activation(torch.tanh)),
-    "Softplus": _one_of(_activation(functional.softplus)),
-    "Hardswish": _one_of(_activation(functional.hardswish)),
-    "Mish": _one_of(_activation(functional.mish)),
+    "Embedding": _one_of(Rebuilt("Functional.embedding", (Named("weight"),))),
+    "Softmax": _over_dimensions("Torch.softmax"),
+    "LogSoftmax": _over_dimensions("Torch.log_softmax"),
+    "GELU": _one_of(Rebuilt("Functional.gelu"), Rebuilt("Functional.gelu", options={"approximate": "tanh"})),
+    "LeakyReLU": _one_of(*(Rebuilt("Functional.leaky_relu", (slope,)) for slope in (0.01, 0.1, 0.2))),
+    "ReLU": _one_of(Rebuilt("Functional.relu")),
+    "SiLU": _one_of(Rebuilt("Functional.silu")),
+    "Sigmoid": _one_of(Rebuilt("Torch.sigmoid")),
+    "Tanh": _one_of(Rebuilt("Torch.tanh")),
+    "Softplus": _one_of(Rebuilt("Functional.softplus")),
+    "Hardswish": _one_of(Rebuilt("Functional.hardswish")),
+    "Mish": _one_of(Rebuilt("Functional.mish")),
 }

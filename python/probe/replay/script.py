@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from probe.patterns import torch_spelling
-from probe.replay import errors, evaluate, fault, functions
+from probe.replay import errors, evaluate, fault, functions, modules
 from probe.replay.errors import UNIT
 from probe.replay.one import Outcome
 from probe.replay.recorded import Call, NotReplayed, leaves
@@ -93,12 +93,9 @@ sys.exit(failed)
 
 def write(outcome: Outcome, folder: Path, environment: dict[str, str]) -> list[str]:
     """Writes the three files into a new folder; returns what to tell the user. Raises NotReplayed, OSError."""
-    call = outcome.candidate.call
-    if call.is_module:
-        raise NotReplayed("a script is written of functions: choose one that the module calls")
-    if call.of_last_node:
-        call = _by_autograd(call)
-    allowed = _allowed(outcome)
+    call = as_written(outcome.candidate.call)
+    paths = dict(zip(outcome.candidate.call.results, call.results))
+    allowed = {paths[path]: bounds for path, bounds in _allowed(outcome).items()}
     ratio = _ratio(call, outcome.device, allowed) if outcome.candidate.replays else 0.0
     fails = ratio > _LIMIT
     if fails:
@@ -117,6 +114,18 @@ def write(outcome: Outcome, folder: Path, environment: dict[str, str]) -> list[s
     if not fails and small is not call:
         told.append(f"the inputs were cut to {_bytes(small) // 1024} KiB, which the recorded result shows to be enough")
     return told
+
+
+def as_written(call: Call) -> Call:
+    """Returns a call as the script makes it: a call of a function. Raises NotReplayed where there is no such script, before anything is judged."""
+    if call.is_module:
+        call = modules.as_function(call)
+    if call.of_last_node:
+        call = _by_autograd(call)
+    for tensor in (*call.tensors().values(), *call.results.values()):
+        if tensor.dtype not in _NAMES:
+            raise NotReplayed(f"safetensors files have no type {tensor.dtype}")
+    return call
 
 
 def _by_record(call: Call, allowed: Allowed) -> Call:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 
 import probe
 from dumps import Dump
+from probe import launch
 from probe.recorder.inject import Misfit
 from probe.settings import SettingsError
 from runs import Transformer, assert_same, train
@@ -151,3 +153,47 @@ def test_a_pattern_that_no_call_matches_is_told(tmp_path: Path, capsys: pytest.C
 def test_misuse_is_told_before_the_run(tmp_path: Path, settings: dict[str, Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         probe.Capture(tmp_path / "dump", **settings)
+
+
+def test_steps_that_the_dump_lacks_are_not_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def recorded(name: str, **settings: Any) -> list[str]:
+        with probe.capture(tmp_path / name, task="tensor", step_on="program", level="mix", **settings):
+            for _ in range(3):
+                torch.neg(torch.ones(4))
+                probe.step()
+        return [path.name for path in sorted((tmp_path / name).glob("step*"))]
+
+    assert recorded("base", steps="1") == ["step1"]
+    assert recorded("all", inject=tmp_path / "base") == ["step1"]
+    assert "no others" not in capsys.readouterr().err
+    assert recorded("some", inject=tmp_path / "base", steps="0-1") == ["step1"]
+    said = capsys.readouterr().err
+    assert "replaced 1 value by" in said and "; of steps 0-1, it has 1 alone, and no others were recorded" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"steps": "5"}, "inject: {base} has none of steps 5, so nothing can be replaced; it has step 0 rank 0"),
+        ({"ranks": "3"}, "inject: {base} has no step of rank 3, so nothing can be replaced; it has step 0 rank 0"),
+        ({"inject_at": ["layer9"]}, "inject_at: no call of {base} matches 'layer9', so nothing can be replaced; known: "),
+        ({"inject_at": ["torch.nn.functional.gelo"]}, "did you mean "),
+        ({"level": "op"}, "inject: {base} was recorded at level mix, where calls have other names than at level op; record both at one level"),
+        ({"inject": "nowhere"}, "nowhere: No such file"),
+        ({"inject_at": ["torch.nn.functional.gelu", "layer9"]}, ""),
+        ({"inject_at": ["Functional.gelu.7.forward"]}, ""),
+    ],
+)
+def test_what_can_replace_nothing_is_told_before_the_program_starts(
+    arguments: dict[str, Any], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path / "base"
+    run(tmp_path, "base", work(1.0))
+    order = {"arguments": {"inject": str(base), **arguments}, "directory": str(tmp_path)}
+    monkeypatch.setenv(launch.VARIABLE, json.dumps(order))
+    if not said:
+        assert launch.check().endswith("_bootstrap")
+        return
+    with pytest.raises(SettingsError) as error:
+        launch.check()
+    assert said.format(base=base) in str(error.value) and str(error.value).count("inject: ") <= 1 and "\n" not in str(error.value)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -266,15 +267,20 @@ def test_a_script_passes_where_the_result_is_right_and_fails_where_it_is_not(
     script.write(outcome, tmp_path / "repro", {})
     text = (tmp_path / "repro" / "repro.py").read_text()
     assert len(text.splitlines()) < 60
-    seen: list[str] = []
-    monkeypatch.setattr(sys, "argv", ["repro.py", "cpu"])
-    names = {"__name__": "__main__", "__file__": str(tmp_path / "repro" / "repro.py"), "print": seen.append}
-    with pytest.raises(SystemExit) as ended:
-        exec(compile(text, "repro.py", "exec"), names)
-    assert not ended.value.code
-    times = {line.split(":")[0]: float(line.split(": ")[1].split()[0]) for line in seen}
+    code, times = ran(tmp_path / "repro", monkeypatch)
+    assert not code
     assert max(times[label] for label in times if label.startswith("here")) < 4
     assert max(times[label] for label in times if label.startswith("as recorded")) > 100
+
+
+def ran(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, dict[str, float]]:
+    """Runs the script in a folder; returns its exit code, and how far off each of its lines says that a result is."""
+    seen: list[str] = []
+    monkeypatch.setattr(sys, "argv", ["repro.py", "cpu"])
+    names = {"__name__": "__main__", "__file__": str(folder / "repro.py"), "print": seen.append}
+    with pytest.raises(SystemExit) as ended:
+        exec(compile((folder / "repro.py").read_text(), "repro.py", "exec"), names)
+    return ended.value.code, {line.split(":")[0]: float(line.split(": ")[1].split()[0]) for line in seen}
 
 
 class Scaled(TorchDispatchMode):
@@ -318,6 +324,59 @@ def test_the_script_needs_torch_alone(tmp_path: Path, capsys: pytest.CaptureFixt
     for name in ("repro.py", "ISSUE.md"):
         text = (folder / name).read_text()
         assert str(tmp_path) not in text and str(TESTDATA) not in text
+
+
+MODULES = {
+    "Linear": (nn.Linear(16, 8), torch.randn(6, 16)),
+    "Conv2d": (nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2), torch.randn(2, 4, 8, 8)),
+    "LayerNorm": (nn.LayerNorm(16, eps=1e-6), torch.randn(6, 16)),
+    "GroupNorm": (nn.GroupNorm(2, 4), torch.randn(3, 4, 5)),
+    "BatchNorm1d": (nn.BatchNorm1d(16), torch.randn(6, 16)),
+    "GELU": (nn.GELU(approximate="tanh"), torch.randn(6, 16)),
+    "Softmax": (nn.Softmax(dim=-1), torch.randn(6, 16)),
+}
+
+
+@pytest.mark.parametrize("kind", MODULES)
+def test_a_script_of_a_module_makes_its_call_of_a_function(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, given = MODULES[kind]
+    work = nn.Sequential(module)
+
+    def step() -> None:
+        made = work(given.clone().requires_grad_())
+        made.backward(torch.sin(torch.arange(float(made.numel()))).reshape(made.shape))
+
+    with probe.capture(tmp_path / "dump", model=work, task="tensor", level="module", step_on="program"):
+        step()
+    (part,) = Recording(str(tmp_path / "dump")).parts()
+    phases = ["forward", "backward"] + ["parameters_grad"] * any(True for _ in module.parameters())
+    for phase in phases:
+        (op,) = (name for name in part.names if f".{kind}.{phase}" in name)
+        outcome = one.replay(part, op, None, "cpu", 1)
+        assert outcome.guilty is None
+        call = outcome.candidate.call
+        call.results = {path: result * 1.5 for path, result in call.results.items()}
+        outcome.candidate.measured.errors[op] = errors.errors(call.results, outcome.candidate.reference)
+        script.write(outcome, tmp_path / phase, {})
+        code, times = ran(tmp_path / phase, monkeypatch)
+        assert not code and len(times) >= 2, times
+        assert max(times[label] for label in times if label.startswith("here")) < 4
+        assert min(times[label] for label in times if label.startswith("as recorded")) > 8
+        text = (tmp_path / phase / "repro.py").read_text()
+        assert "import probe" not in text and len(text.splitlines()) < 60
+
+
+def test_a_script_that_cannot_be_written_is_told_before_anything_is_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(one, "replay", lambda *_: pytest.fail("was computed"))
+    for kind, reason in ((nn.LSTM(8, 8), "calls several functions"), (nn.PReLU(), "cannot be rebuilt")):
+        name = type(kind).__name__
+        work = nn.Sequential(kind)
+        with probe.capture(tmp_path / name, model=work, task="tensor", level="module", step_on="program", quiet=True):
+            work(torch.randn(3, 2, 8))
+        assert command.main("replay", [str(tmp_path / name), "--op", f"Module.0.{name}.forward.0", "-o", str(tmp_path / "repro")]) == 2
+        said, error = capsys.readouterr()
+        assert not said and error.startswith(f"error: -o: no script can be written of Module.0.{name}.forward.0: ") and reason in error and error.count("\n") == 1, error
+    assert not (tmp_path / "repro").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_told_before_anything_is_computed(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -115,7 +115,7 @@ fn sides(lines: &mut Lines, outcome: &RolloutOutcome) {
         for (names, side) in [(&outcome.only_rollout, "rollout"), (&outcome.only_trainer, "trainer")] {
             if !names.is_empty() {
                 lines.words(&format!(
-                    "; {} on the {side}'s side alone",
+                    "({} on the {side}'s side alone)",
                     counted(names.len() as u64, "sample")
                 ));
             }

@@ -192,9 +192,14 @@ fn response(tokens: usize, lists: &[Option<&[f64]>], stated: Option<f64>) -> Res
     match (lengths.len(), stated.or(lengths.first().copied())) {
         (0 | 1, Some(length)) if length <= tokens && lengths.iter().all(|has| *has == length) => Ok(length),
         (0, None) => Err("has no response_length and no log-probabilities".into()),
-        _ => Err(format!(
-            "has {tokens} tokens, response_length {stated:?} and lists of {lengths:?} entries, which do not fit"
-        )),
+        _ => {
+            let stated = stated.map_or_else(|| "none".to_owned(), |length| length.to_string());
+            let lists: Vec<String> = lengths.iter().map(ToString::to_string).collect();
+            Err(format!(
+                "has {tokens} tokens, a response_length of {stated}, and lists of {} entries; save them of equal length, one entry for each token of the response",
+                lists.join(" and ")
+            ))
+        }
     }
 }
 
@@ -246,4 +251,21 @@ fn add(
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_that_do_not_fit_are_told_in_words() {
+        let lists: [Option<&[f64]>; 2] = [Some(&[-1.0]), Some(&[1.0, 1.0])];
+        let said = response(3, &lists, Some(2.0)).unwrap_err();
+        assert!(
+            said.starts_with("has 3 tokens, a response_length of 2, and lists of 1 and 2 entries; save them"),
+            "{said}"
+        );
+        assert!(response(3, &lists, None).unwrap_err().contains("a response_length of none"));
+        assert_eq!(response(3, &[None, Some(&[1.0, 1.0])], None), Ok(2));
+    }
 }
