@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use self::mended::{Readers, is_fault};
 use self::partial::{Groups, Terms, op_phase};
-pub use self::pieces::Pieces;
+pub use self::pieces::{BETWEEN_PIECES, Pieces};
 use self::strangers::{Roundings, is_of_layout};
 use super::CompareError;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, SlotSide};
