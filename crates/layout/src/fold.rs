@@ -13,6 +13,7 @@ use super::bias::partial_with_bias;
 use super::calls::{are_like, under_common_names, under_others_names};
 use super::cuts::is_zigzag;
 use super::declared::Declared;
+use super::documents::by_documents;
 use super::held::{self, Spread};
 use super::infer::{self, Held, Inferred, NEAR, NEARER};
 use super::job::{Gathered, Job, measured};
@@ -95,6 +96,8 @@ impl Gathered {
         by_rows(jobs, &mut inferred, stores, other, split);
         self.as_declared(ops, &mut inferred, (stores, other), numbers, declared)?;
         let mut said = in_common_order(jobs, &mut inferred, numbers);
+        said.extend(contiguous.into_iter().map(|job| (job, Remark::Cut(false))));
+        let contiguous = by_documents(jobs, &mut inferred, stores, other);
         said.extend(partial_with_bias(self, ops, &inferred, (stores, other), numbers));
         let is_gradient =
             |place: usize| matches!(ops[place].name.phase(), Phase::Backward | Phase::ParameterGradient);

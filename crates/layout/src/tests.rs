@@ -14,6 +14,7 @@ use probe_measure as measure;
 
 use super::{Among, Declared, Folded, Holding, Mesh, Remark, fold};
 
+mod documents;
 mod means;
 mod spread;
 
