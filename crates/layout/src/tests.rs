@@ -172,6 +172,27 @@ fn shards_in_another_order_than_elsewhere_differ() {
 }
 
 #[test]
+#[test]
+fn shards_of_a_transposed_value_are_in_the_order_of_the_others() {
+    // Six values are cut over two dimensions by four ranks; of one, the dimensions are exchanged.
+    let wholes: Vec<Matrix> = (0..6).map(|seed| matrix(8, 8, seed + 80)).collect();
+    let range = |half: usize| half * 4..(half + 1) * 4;
+    let ranks: Vec<Rank> = (0..4)
+        .map(|number| {
+            let (outer, inner) = (number as usize / 2, number as usize % 2);
+            let part = |place: usize| match place {
+                5 => cut(&wholes[5], &[range(inner)], range(outer)),
+                _ => cut(&wholes[place], &[range(outer)], range(inner)),
+            };
+            rank(number, &(0..6).map(part).collect::<Vec<_>>(), true)
+        })
+        .collect();
+    let folded = all(ranks, &rank(0, &wholes, true));
+    assert!(matches!(folded.remarks[&(5, 0)], Remark::Sharded(_)), "{:?}", folded.remarks[&(5, 0)]);
+    let made = |rank: &Rank| rank.ops[5].slots[0].value.tensor().unwrap().checksum.clone();
+    assert_eq!(made(&folded.rank), made(&rank(0, &wholes, true)));
+}
+
 fn statistics_of_shards_are_those_of_the_whole() {
     let whole = matrix(12, 10, 5);
     let pieces = [cut(&whole, &[0..6], 0..10), cut(&whole, &[6..12], 0..10)];
