@@ -16,6 +16,7 @@ use super::{Among, Declared, Folded, Holding, Mesh, Remark, fold};
 
 mod documents;
 mod means;
+mod parts;
 mod spread;
 
 /// Tensors of binary32 by key.
@@ -172,7 +173,6 @@ fn shards_in_another_order_than_elsewhere_differ() {
 }
 
 #[test]
-#[test]
 fn shards_of_a_transposed_value_are_in_the_order_of_the_others() {
     // Six values are cut over two dimensions by four ranks; of one, the dimensions are exchanged.
     let wholes: Vec<Matrix> = (0..6).map(|seed| matrix(8, 8, seed + 80)).collect();
@@ -193,6 +193,7 @@ fn shards_of_a_transposed_value_are_in_the_order_of_the_others() {
     assert_eq!(made(&folded.rank), made(&rank(0, &wholes, true)));
 }
 
+#[test]
 fn statistics_of_shards_are_those_of_the_whole() {
     let whole = matrix(12, 10, 5);
     let pieces = [cut(&whole, &[0..6], 0..10), cut(&whole, &[6..12], 0..10)];
@@ -371,6 +372,31 @@ fn calling(number: u32, numbers: &[i64], value: &Matrix) -> Rank {
         op.slots.insert(0, Slot::new("input.0", SlotSide::Input, argument));
     }
     held
+}
+
+#[test]
+fn memory_that_nothing_was_written_to_has_any_content_and_the_size_of_a_shard() {
+    let call = |number: u32, size: u32, seed: u64| {
+        let mut held = calling(number, &[size.into()], &matrix(1, size as usize, seed));
+        held.ops[0].name = OpName::parse("Torch.empty.0.forward");
+        held.ops[0].slots[1].identity = probe_dump::SeenAs::new(1);
+        // A view of it.
+        let value = held.ops[0].slots[1].value.clone();
+        let mut view = Op::new(OpName::parse("Tensor.view.0.forward"));
+        view.slots.push(Slot::new("input.0", SlotSide::Input, value.clone()));
+        view.slots[0].identity = probe_dump::SeenAs::new(1);
+        view.slots.push(Slot::new("input.1", SlotSide::Input, held.ops[0].slots[0].value.clone()));
+        view.slots.push(Slot::new("output.0", SlotSide::Output, value));
+        held.ops.push(view);
+        held
+    };
+    let folded = all(vec![call(0, 4, 7), call(1, 4, 7)], &call(0, 8, 8));
+    assert!(folded.remarks.is_empty() && folded.apart.is_empty());
+    let held: Vec<Value> = folded.rank.ops[0].slots.iter().map(|slot| slot.value.clone()).collect();
+    let eight = Value::Scalar(probe_dump::Scalar::Number(probe_dump::Number::Int(8)));
+    assert_eq!(held, [eight.clone(), Value::Unsupported]);
+    let held: Vec<Value> = folded.rank.ops[1].slots.iter().map(|slot| slot.value.clone()).collect();
+    assert_eq!(held, [Value::Unsupported, eight, Value::Unsupported]);
 }
 
 #[test]
