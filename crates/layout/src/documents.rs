@@ -64,7 +64,9 @@ pub(crate) fn by_documents(
     let orders: Vec<Order> =
         read.collect::<Vec<_>>().par_iter().filter_map(|&job| order(&jobs[job], stores, other)).collect();
     let mut counts: HashMap<&Order, usize> = HashMap::new();
-    orders.iter().for_each(|order| *counts.entry(order).or_default() += 1);
+    for order in &orders {
+        *counts.entry(order).or_default() += 1;
+    }
     let Some(usual) = counts.into_iter().max_by_key(|(order, count)| (*count, order.size)) else {
         return Vec::new();
     };

@@ -131,8 +131,8 @@ pub(crate) fn in_ranges(rows: &[usize]) -> Box<[Range<usize>]> {
 
 /// Returns the layout of pieces that hold these rows.
 fn layout(shape: &[usize], rows: &[Box<[Range<usize>]>]) -> Layout {
-    let cell = |rows: &Box<[Range<usize>]>| Cell::whole(shape).with(0, rows.clone());
-    Layout { shape: shape.into(), cells: rows.iter().map(cell).collect(), among: Among::Replicas }
+    let cells = rows.iter().map(|rows| Cell::whole(shape).with(0, rows.clone()));
+    Layout { shape: shape.into(), cells: cells.collect(), among: Among::Replicas }
 }
 
 fn explained(pieces: &[Held<'_>], baseline: Held<'_>, layout: Layout) -> Option<Inferred> {
