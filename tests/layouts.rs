@@ -47,13 +47,15 @@ fn a_bias_added_on_every_rank_is_named() {
 fn a_declared_layout_that_does_not_fit_is_an_error_of_one_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("layouts.toml");
-    for (dims, code, part) in [
-        ("b s h", 0, ""),
-        ("b s[tp] h", 2, "should hold [2, 2, 8], and recorded [2, 4, 8]"),
-        ("s h", 2, "2 dimensions, the value has 3"),
+    for (dims, mesh, code, part) in [
+        ("b s h", "tp=2", 0, ""),
+        ("b s[tp] h", "tp=2", 2, "should hold [2, 2, 8], and recorded [2, 4, 8]"),
+        ("b s[tp] h", "dp=2 tp=4", 2, "the mesh \"dp=2 tp=4\" does not have the 2 ranks that were recorded"),
+        ("s h", "tp=2", 2, "2 dimensions, the value has 3"),
     ] {
-        let line =
-            format!("[[layout]]\nop = 'Module.first.LayerNorm.forward.0'\ndims = '{dims}'\nmesh = 'tp=2'\n");
+        let line = format!(
+            "[[layout]]\nop = 'Module.first.LayerNorm.forward.0'\ndims = '{dims}'\nmesh = '{mesh}'\n"
+        );
         std::fs::write(&file, line).unwrap();
         let run =
             Compare::new(testdata("layouts/one"), testdata("layouts/tp2")).arg("--mapping").arg(&file).run();

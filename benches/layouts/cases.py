@@ -9,6 +9,20 @@ from math import prod
 
 
 @dataclass(frozen=True)
+class Shape:
+    """Sizes of a model and of a batch. `padding` is the number of rows behind the vocabulary on ranks that split it."""
+
+    width: int = 32
+    heads: int = 4
+    inner: int = 3
+    vocabulary: int = 48
+    padding: int = 0
+    tokens: int = 16
+    batch: int = 4
+    experts: int = 4
+
+
+@dataclass(frozen=True)
 class Case:
     """One run on several ranks, and the same on one, or on other ones."""
 
@@ -25,7 +39,13 @@ class Case:
     named: bool = True
     schedule: str = "1f1b"
     bounds: tuple[int, ...] = ()
+    shape: Shape = Shape()
     layers: int = 2
+    chunks: int = 1
+    baseline_chunks: int = 1
+    tied: bool = False
+    documents: tuple[int, ...] = ()
+    planted: int = 1
     micro: int = 0
     dtype: str = "float32"
     optimizer: str = "sgd"

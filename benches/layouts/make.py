@@ -1,4 +1,5 @@
-"""Records pairs of runs, on one rank and on several or on several both, in processes over gloo: make.py FOLDER HALF [PATTERN]. The half is `seen` or `sealed`."""
+"""Records pairs of runs, on one rank and on several or on several both, in processes over gloo: make.py FOLDER HALF [PATTERN]. The half is `seen` or `sealed`, or of
+drawn pairs `drawn` or `drawn-sealed`."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import drawn
 from cases import Case, cases
 from programs import run
 
@@ -59,14 +61,14 @@ def forked(case: Case, output: Path) -> bool:
 
 def main(folder: Path, half: str, pattern: str = "*") -> None:
     torch.set_num_threads(1)
-    for case in cases(half):
+    for case in (drawn.cases if half.startswith("drawn") else cases)(half):
         to = folder / half / case.name
         if not fnmatch(case.name, pattern) or (to / "made").exists():
             continue
         shutil.rmtree(to, ignore_errors=True)
         to.mkdir(parents=True)
         sizes = case.baseline or ({"pp": 1} if "pp" in case.sizes else {})
-        baseline = replace(case, sizes=sizes, fault="")
+        baseline = replace(case, sizes=sizes, chunks=case.baseline_chunks, fault="")
         if forked(baseline, to / "one") and forked(case, to / "many"):
             (to / "made").touch()
         else:

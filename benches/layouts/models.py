@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from parallel import ALONE, Column, Row, Table, World, attend, copied, exchanged, gathered, reduced, zigzag
+from cases import Shape
+from parallel import ALONE, Column, Row, Table, World, attend, copied, exchanged, gathered, own_tokens, positions_of, reduced
 from torch import nn
-
-WIDTH, HEADS, VOCABULARY, TOKENS, BATCH, EXPERTS = 32, 4, 48, 16, 4, 4
 
 
 class Attention(nn.Module):
-    def __init__(self, llama: bool) -> None:
+    def __init__(self, shape: Shape, llama: bool) -> None:
         super().__init__()
-        self.llama, self.head = llama, WIDTH // HEADS
-        kv = WIDTH // 2 if llama else WIDTH
-        self.q, self.k, self.v = (Column(WIDTH, size, bias=not llama) for size in (WIDTH, kv, kv))
-        self.out = Row(WIDTH, WIDTH, bias=not llama)
+        width = shape.width
+        self.llama, self.head = llama, width // shape.heads
+        kv = width // 2 if llama else width
+        self.q, self.k, self.v = (Column(width, size, bias=not llama) for size in (width, kv, kv))
+        self.out = Row(width, width, bias=not llama)
         self.world, self.layer = ALONE, 0
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -35,10 +35,11 @@ def rotated(x: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
 
 
 class Mlp(nn.Module):
-    def __init__(self, llama: bool) -> None:
+    def __init__(self, shape: Shape, llama: bool) -> None:
         super().__init__()
-        self.up, self.down = Column(WIDTH, 3 * WIDTH, bias=not llama), Row(3 * WIDTH, WIDTH, bias=not llama)
-        self.gate = Column(WIDTH, 3 * WIDTH, bias=False) if llama else None
+        width, inner = shape.width, shape.inner * shape.width
+        self.up, self.down = Column(width, inner, bias=not llama), Row(inner, width, bias=not llama)
+        self.gate = Column(width, inner, bias=False) if llama else None
         self.world, self.layer = ALONE, 0
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -53,9 +54,9 @@ class Mlp(nn.Module):
 
 
 class Expert(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH, bias=False), nn.Linear(2 * WIDTH, WIDTH, bias=False)
+        self.up, self.down = nn.Linear(width, 2 * width, bias=False), nn.Linear(2 * width, width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.down(F.silu(self.up(x)))
@@ -72,17 +73,18 @@ class Moe(nn.Module):
     """Two experts for each token. Ranks have experts of their own; each computes all tokens that these get, and results are added up, or tokens
     go to the ranks of their experts."""
 
-    def __init__(self) -> None:
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.router = Router(WIDTH, EXPERTS, bias=False)
-        self.experts = nn.ModuleList(Expert() for _ in range(EXPERTS))
+        self.router = Router(shape.width, shape.experts, bias=False)
+        self.experts = nn.ModuleList(Expert(shape.width) for _ in range(shape.experts))
         self.world, self.layer, self.dispatch = ALONE, 0, False
 
     def shard(self) -> None:
-        count = EXPERTS // self.world.size("ep")
+        experts = len(self.experts)
+        count = experts // self.world.size("ep")
         first = self.world.place("ep") * count
         if self.world.has("experts", self.layer):
-            first = EXPERTS - count - first
+            first = experts - count - first
         self.experts = nn.ModuleList(list(self.experts)[first : first + count])
         if self.world.has("router", self.layer) and self.world.place("ep") == 1:
             self.router.weight.data = self.router.weight.data.roll(1, 0)
@@ -105,7 +107,7 @@ class Moe(nn.Module):
     def dispatched(self, flat: torch.Tensor, weights: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
         """Tokens go to the ranks of their experts and back."""
         order = chosen.flatten().argsort(stable=True)
-        counts = torch.bincount(chosen.flatten(), minlength=EXPERTS)
+        counts = torch.bincount(chosen.flatten(), minlength=self.router.out_features)
         tokens, theirs = exchanged(flat[order // 2], counts, self.world)
         # Tokens from a rank are sorted by expert.
         parts = tokens.split(theirs.flatten().tolist())
@@ -120,11 +122,11 @@ class Moe(nn.Module):
 
 
 class Block(nn.Module):
-    def __init__(self, llama: bool, moe: bool, dropout: float) -> None:
+    def __init__(self, shape: Shape, llama: bool, moe: bool, dropout: float) -> None:
         super().__init__()
         norm = nn.RMSNorm if llama else nn.LayerNorm
-        self.first, self.second = norm(WIDTH), norm(WIDTH)
-        self.attention, self.mlp = Attention(llama), Moe() if moe else Mlp(llama)
+        self.first, self.second = norm(shape.width), norm(shape.width)
+        self.attention, self.mlp = Attention(shape, llama), Moe(shape) if moe else Mlp(shape, llama)
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
@@ -135,19 +137,23 @@ class Block(nn.Module):
 class Model(nn.Module):
     """Stages have some of the layers; the first has the table, the last the head."""
 
-    def __init__(self, llama: bool, layers: int, moe: bool = False, dropout: float = 0.0) -> None:
+    def __init__(self, shape: Shape, llama: bool, layers: int, moe: bool = False, dropout: float = 0.0, tied: bool = False) -> None:
         super().__init__()
-        self.embed: nn.Module | None = Table(VOCABULARY, WIDTH)
-        self.places = None if llama else nn.Embedding(TOKENS, WIDTH)
-        self.layers = nn.ModuleList(Block(llama, moe, dropout) for _ in range(layers))
-        self.norm: nn.Module | None = nn.RMSNorm(WIDTH) if llama else nn.LayerNorm(WIDTH)
-        self.head: nn.Module | None = Column(WIDTH, VOCABULARY, bias=False)
-        self.world, self.by_hand, self.split_loss = ALONE, False, False
+        width = shape.width
+        self.shape, self.first = shape, 0
+        self.embed: nn.Module | None = Table(shape.vocabulary, width)
+        self.places = None if llama else nn.Embedding(shape.tokens, width)
+        self.layers = nn.ModuleList(Block(shape, llama, moe, dropout) for _ in range(layers))
+        self.norm: nn.Module | None = nn.RMSNorm(width) if llama else nn.LayerNorm(width)
+        self.head: nn.Module | None = Column(width, shape.vocabulary, bias=False)
+        if tied:
+            self.head.weight = self.embed.weight
+        self.world, self.by_hand, self.split_loss, self.cut = ALONE, False, False, False
 
     def spread(self, world: World) -> None:
         """Keeps this rank's part, in Megatron's way."""
         self.world, self.by_hand = world, True
-        for number, block in enumerate(self.layers):
+        for number, block in enumerate(self.layers, self.first):
             block.attention.world, block.attention.layer = world, number
             block.mlp.world, block.mlp.layer = world, number
             if isinstance(block.mlp, Moe):
@@ -157,19 +163,28 @@ class Model(nn.Module):
                     if isinstance(part, (Column, Row)):
                         part.shard(world, number, name)
         if world.size("tp") > 1:
-            if self.embed is not None:
-                self.embed.shard(world)
-            if self.head is not None:
-                if world.has("vocabulary"):
-                    self.head.weight.data = torch.cat((self.head.weight.data, self.head.weight.data[:16] * 0.5))
-                self.head.shard(world, None, "head")
+            self.spread_vocabulary(world)
+
+    def spread_vocabulary(self, world: World) -> None:
+        ends = [part for part in (self.embed, self.head) if part is not None]
+        tied = len(ends) == 2 and ends[0].weight is ends[1].weight
+        if rows := self.shape.padding:
+            for part in ends[:1] if tied else ends:
+                part.weight.data = torch.cat((part.weight.data, part.weight.data[:rows] * 0.5))
+            self.cut = not world.has("vocabulary")
+        elif world.has("vocabulary") and self.head is not None:
+            self.head.weight.data = torch.cat((self.head.weight.data, self.head.weight.data[:16] * 0.5))
+        if self.embed is not None:
+            self.embed.shard(world)
+        if self.head is not None:
+            self.head.shard(world, None, "head", tied)
 
     def forward(self, x: torch.Tensor, positions: torch.Tensor | None = None) -> torch.Tensor:
         world = self.world
         if positions is None:
-            positions = torch.arange(TOKENS)
+            positions = positions_of(world, self.shape.tokens)
             if world.size("cp") > 1:
-                positions = zigzag(positions, world.size("cp"), world.place("cp"), 0)
+                positions = own_tokens(positions, world, world.place("cp"), 0)
         if self.embed is not None:
             x = self.embed(x)
             if self.places is not None:
@@ -181,4 +196,5 @@ class Model(nn.Module):
             x = self.norm(x)
         if self.head is None:
             return x
-        return gathered(self.head(x), world) if self.by_hand and not self.split_loss else self.head(x)
+        y = gathered(self.head(x), world) if self.by_hand and not self.split_loss else self.head(x)
+        return y[..., : self.shape.vocabulary] if self.cut else y

@@ -16,12 +16,14 @@ AXES = ("pp", "dp", "cp", "ep", "tp")
 
 @dataclass
 class World:
-    """Sizes of the axes, and this rank's groups."""
+    """Sizes of the axes, this rank's groups, and the lengths of the documents of a packed sequence."""
 
     sizes: dict[str, int]
     fault: str = ""
     sequence: bool = False
     ring: bool = False
+    planted: int = 1
+    documents: tuple[int, ...] = ()
     groups: dict[str, Any] = field(default_factory=dict)
     places: dict[str, int] = field(default_factory=dict)
     mesh: Any = None
@@ -33,8 +35,8 @@ class World:
         return self.places.get(axis, 0)
 
     def has(self, fault: str, layer: int | None = None) -> bool:
-        """True if this is planted; in a model, only in its second layer."""
-        return self.fault == fault and layer in (None, 1)
+        """True if this is planted; in a model, only in one of its layers."""
+        return self.fault == fault and layer in (None, self.planted)
 
 
 ALONE = World({})
@@ -211,13 +213,14 @@ class Column(nn.Linear):
     layer: int | None = None
     name = ""
 
-    def shard(self, world: World, layer: int | None, name: str) -> None:
+    def shard(self, world: World, layer: int | None, name: str, tied: bool = False) -> None:
         self.world, self.layer, self.name = world, layer, name
         count, place = world.size("tp"), world.place("tp")
         if world.has("shard-order", layer) and name == "up":
             place = count - 1 - place
         for parameter in (self.weight, self.bias):
-            if parameter is not None:
+            # Of tied weights, the table has made a shard.
+            if parameter is not None and not tied:
                 parameter.data = parameter.data.chunk(count)[place].clone()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -337,13 +340,29 @@ def zigzag(x: torch.Tensor, count: int, place: int, dimension: int = 1) -> torch
     return torch.cat((chunks[place], chunks[2 * count - 1 - place]), dimension)
 
 
-def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, world: World, layer: int) -> torch.Tensor:
-    """Causal attention over the whole sequence, of (batch, heads, tokens, width)."""
+def own_tokens(x: torch.Tensor, world: World, place: int, dimension: int = 1) -> torch.Tensor:
+    """The part of a sequence that a rank has: of a packed one, chunks of each document."""
     count = world.size("cp")
-    if count == 1:
+    if not world.documents:
+        return zigzag(x, count, place, dimension)
+    return torch.cat([zigzag(part, count, place, dimension) for part in x.split(world.documents, dimension)], dimension)
+
+
+def positions_of(world: World, tokens: int) -> torch.Tensor:
+    """The place of each token in its document."""
+    return torch.cat([torch.arange(length) for length in world.documents]) if world.documents else torch.arange(tokens)
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, world: World, layer: int) -> torch.Tensor:
+    """Causal attention over the whole sequence or within its documents, of (batch, heads, tokens, width)."""
+    count = world.size("cp")
+    if count == 1 and not world.documents:
         return F.scaled_dot_product_attention(q, k, v, is_causal=not world.has("not-causal", layer) or world.place("tp") == 0)
     length = q.shape[2] * count
-    positions = [zigzag(torch.arange(length), count, place, 0) for place in range(count)]
+    if count == 1:
+        positions = [torch.arange(length)]
+    else:
+        positions = [own_tokens(torch.arange(length), world, place, 0) for place in range(count)]
     if world.ring:
         return _Ring.apply(q, k, v, positions, world)
     k, v = (gathered(part, world, "cp", 2, added=True) for part in (k, v))
@@ -352,6 +371,12 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, world: World, laye
         order = torch.arange(length)
     else:
         order = torch.cat(positions).argsort()
-    k, v = k[:, :, order], v[:, :, order]
-    mask = torch.arange(length)[None] <= positions[world.place("cp")][:, None]
+    if count > 1:
+        k, v = k[:, :, order], v[:, :, order]
+    own = positions[world.place("cp")]
+    mask = torch.arange(length)[None] <= own[:, None]
+    if world.documents:
+        document = torch.repeat_interleave(torch.tensor(world.documents))
+        same = document[None] == document[own][:, None]
+        mask = mask if world.has("leak", layer) else mask & same
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

@@ -12,12 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from pathlib import Path
 
+import drawn
 from cases import FAULTS, Case, cases
 
 PROGRAM = os.environ.get("PROBE_BIN", "probe")
 
 
-def asked(pair: Path, case: Case) -> tuple[str, str]:
+def asked(pair: Path, case: Case, of_drawn: bool) -> tuple[str, str]:
     """The answer, and what was said."""
     done = subprocess.run([PROGRAM, "compare", "-b", pair / "one", "-c", pair / "many", "-o", "-", "--format", "json"], capture_output=True, text=True)
     if done.returncode not in (0, 1):
@@ -27,7 +28,7 @@ def asked(pair: Path, case: Case) -> tuple[str, str]:
         return ("false", words(first)) if first or done.returncode else ("silent", "")
     if not first:
         return "missed", ""
-    _, place, expected = FAULTS[case.fault]
+    place, expected = drawn.expected(case) if of_drawn else FAULTS[case.fault][1:]
     # A parameter is named by the slot of the optimizer, and an op by its module.
     named = " ".join(str(first.get(part) or "") for part in ("op", "slot", "module"))
     right = re.search(place, named) is not None
@@ -40,12 +41,13 @@ def words(first: dict | None) -> str:
 
 
 def main(folder: Path, half: str, pattern: str = "*") -> None:
-    wanted = [case for case in cases(half) if fnmatch(case.name, pattern) and (folder / half / case.name / "made").exists()]
+    is_drawn = half.startswith("drawn")
+    wanted = [case for case in (drawn.cases if is_drawn else cases)(half) if fnmatch(case.name, pattern) and (folder / half / case.name / "made").exists()]
     counts: dict[str, Counter[str]] = {}
     with ThreadPoolExecutor(2) as pool:
-        for case, (answer, said) in zip(wanted, pool.map(lambda case: asked(folder / half / case.name, case), wanted)):
+        for case, (answer, said) in zip(wanted, pool.map(lambda case: asked(folder / half / case.name, case, is_drawn), wanted)):
             counts.setdefault(case.fault or "(sound)", Counter())[answer] += 1
-            if half == "seen" and answer not in ("silent", "named"):
+            if "sealed" not in half and answer not in ("silent", "named"):
                 print(f"{answer}: {case.name}: {said}", flush=True)
     order = ("silent", "named", "place", "words", "wrong", "missed", "false", "failed")
     print(f"{half:20}" + "".join(f"{word:>8}" for word in order))

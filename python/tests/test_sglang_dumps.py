@@ -69,3 +69,23 @@ def test_dimensions_say_how_ranks_are_joined(tmp_path: Path) -> None:
         file.unlink()
     code, _, _ = compared(baseline, incomplete)
     assert code == 3
+
+
+def test_the_axes_of_a_servers_attention_are_those_of_its_ranks(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(2)
+    value = torch.randn(2, 16, 8, generator=generator)
+    baseline = tmp_path / "one"
+    written(baseline, 0, 1, "hidden", value, "b s[attn_cp:zigzag] h[attn_tp]", {"tp_rank": 0, "tp_size": 1, "attn_cp_rank": 0, "attn_cp_size": 1})
+    for dims in ("b s[attn_cp:zigzag] h[attn_tp]", "b s[cp:zigzag] h"):
+        candidate = tmp_path / dims.replace(" ", "")
+        for rank in range(2):
+            chunks = value.chunk(4, 1)
+            # SGLang's ranks of tensor parallelism are those of context parallelism in attention.
+            places = {"tp_rank": rank, "tp_size": 2, "attn_cp_rank": rank, "attn_cp_size": 2, "attn_tp_rank": 0, "attn_tp_size": 1}
+            part = torch.cat((chunks[rank], chunks[3 - rank]), 1)
+            written(candidate, rank, 1, "hidden", part, dims, places)
+        code, first, error = compared(baseline, candidate)
+        assert (code, first) == (0, None), error
+        written(candidate, 1, 1, "hidden", part * 1.1, dims, places)
+        code, first, error = compared(baseline, candidate)
+        assert code == 1 and first and "only rank 1's shard differs" in first["reason"], (first, error)

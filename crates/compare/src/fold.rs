@@ -90,7 +90,10 @@ impl Fold {
         self.sides[0].add(place, &pair.baseline);
         self.sides[1].add(place, &pair.candidate);
         self.run.add(pair.step, pair.rank, &done.judged);
-        let named = format!("step {} rank {}", pair.step, pair.rank);
+        let of_all = done.layouts.is_of_all_ranks();
+        self.run.ranks_as_one |= of_all;
+        let rank = if of_all { String::new() } else { format!(" rank {}", pair.rank) };
+        let named = format!("step {}{rank}", pair.step);
         let mut incomplete = |reason: String| self.run.add_incomplete_part(place, named.clone(), reason);
         for fault in pair.baseline.faults.iter().chain(&pair.candidate.faults) {
             incomplete(fault.to_string());

@@ -17,7 +17,7 @@ use rayon::prelude::*;
 
 use self::mended::{Readers, is_fault};
 use self::partial::{Groups, Terms, op_phase};
-pub use self::pieces::Pieces;
+pub use self::pieces::{BETWEEN_PIECES, Pieces};
 use self::strangers::{Roundings, is_of_layout};
 use super::CompareError;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, SlotSide};
@@ -137,9 +137,14 @@ pub(super) fn missing_ranks(pairing: &Pairing, b: &Dump, c: &Dump) -> Vec<(Strin
     pairing.matches.iter().flat_map(of).collect()
 }
 
+/// Returns the number of ranks that a run had, if it was recorded.
+fn world(dump: &Dump) -> Option<usize> {
+    dump.environment.get("world_size")?.parse().ok()
+}
+
 /// Says which ranks of a run its dump lacks; `None` if it has all.
 fn missing(dump: &Dump, ranks: &[u32]) -> Option<String> {
-    let world: u32 = dump.environment.get("world_size")?.parse().ok()?;
+    let world = u32::try_from(world(dump)?).ok()?;
     let missing: Vec<u32> = (0..world).filter(|rank| !ranks.contains(rank)).take(16).collect();
     let are = if missing.len() == 1 { "is" } else { "are" };
     (!missing.is_empty()).then(|| {
@@ -159,8 +164,13 @@ pub(super) fn groups(dump: &Dump) -> Groups {
     dump.environment.iter().filter_map(group).collect()
 }
 
-/// Returns the layouts of the user's mapping; axes without a mesh are those of the recorded groups.
-fn declared(mapping: &Mapping, groups: &[(String, Vec<u32>)], ranks: usize) -> Result<Declared, String> {
+/// Returns the layouts of the user's mapping; axes without a mesh are those of the recorded groups. The run had `world` ranks, of which the dump
+/// has `ranks`.
+fn declared(
+    mapping: &Mapping,
+    groups: &[(String, Vec<u32>)],
+    (ranks, world): (usize, usize),
+) -> Result<Declared, String> {
     let mut declared = Declared::over(Mesh::of_groups(groups, ranks, None));
     for line in mapping.layouts() {
         let told = |why: String| format!("layout of {:?}: {why}", line.op);
@@ -171,6 +181,9 @@ fn declared(mapping: &Mapping, groups: &[(String, Vec<u32>)], ranks: usize) -> R
                 told("the recorded groups do not tell the axes; give `mesh = \"dp=2 tp=4\"`".to_owned())
             })?,
         };
+        if mesh.ranks() != Some(world) {
+            return Err(told(format!("the mesh {mesh} does not have the {world} ranks that were recorded")));
+        }
         declared.add(&line.op, line.slot.as_deref(), &line.dims, mesh)?;
     }
     Ok(declared)
@@ -195,7 +208,8 @@ impl Layouts {
     ) -> Result<(Rank, Self), CompareError> {
         let mut groups = groups(dump);
         let told = |reason: String| CompareError::Layout { reason };
-        let declared = declared(mapping, &groups, numbers.len()).map_err(told)?;
+        let world = world(dump).unwrap_or(0).max(numbers.len());
+        let declared = declared(mapping, &groups, (numbers.len(), world)).map_err(told)?;
         let Folded { rank, remarks, apart, placements, misplaced, spread } =
             fold(ranks, other, &declared).map_err(told)?;
         let reduces_itself = placements.iter().any(|placement| placement.contains("'P"));
@@ -225,6 +239,11 @@ impl Layouts {
     fn beside(self, terms: HeldTerms, (dump, keys): (&Dump, &[PartKey])) -> Self {
         let lacks_ranks = self.lacks_ranks || missing(dump, &numbers(keys)).is_some();
         Self { terms: Terms::of(terms, dump), lacks_ranks, ..self }
+    }
+
+    /// Returns true if the ranks of a side were read as one.
+    pub(super) const fn is_of_all_ranks(&self) -> bool {
+        !self.ranks.is_empty()
     }
 
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.

@@ -28,7 +28,7 @@ use std::time::Instant;
 
 pub use error::CompareError;
 pub use fold::{Fold, Place, SideFold, SideInfo};
-pub use layouts::Pieces;
+pub use layouts::{BETWEEN_PIECES, Pieces};
 pub use noise::{Calibration, calibrate, measured as measured_noise};
 pub use part::PartReport;
 pub use portrait::Portrait;

@@ -33,6 +33,8 @@ pub struct RunJudge {
     pub incomplete: Vec<(Option<(u64, u32)>, Incomplete)>,
     /// Ratios of the candidate's distance from the reference to the baseline's.
     pub ratios: Vec<f32>,
+    /// True if all ranks of a step were compared as one, so that what is said of a step is about all of them.
+    pub ranks_as_one: bool,
 }
 
 impl RunJudge {
@@ -57,6 +59,7 @@ impl RunJudge {
         self.notes.extend(other.notes);
         self.incomplete.extend(other.incomplete);
         self.ratios.extend(other.ratios);
+        self.ranks_as_one |= other.ranks_as_one;
     }
 
     /// Adds something that could not be read or compared.
@@ -113,7 +116,7 @@ impl RunJudge {
             groups,
             counts: self.counts,
             incomplete: self.incomplete.into_iter().map(|(_, incomplete)| incomplete).collect(),
-            notes: said_once(&self.notes),
+            notes: said_once(&self.notes, self.ranks_as_one),
             baseline,
             candidate,
             seconds,
@@ -157,7 +160,7 @@ fn kept(findings: Vec<Finding>) -> (Vec<Finding>, Vec<FaultGroup>) {
 
 /// Merges notes of several parts into one, with the parts; if only the numbers differ, with those of the
 /// first.
-fn said_once(notes: &[Note]) -> Vec<String> {
+fn said_once(notes: &[Note], ranks_as_one: bool) -> Vec<String> {
     let mut said: Vec<(Vec<&str>, Vec<&Note>)> = Vec::new();
     for note in notes {
         let is_word = |word: &&str| !word.trim_start_matches('(').starts_with(|c: char| c.is_ascii_digit());
@@ -172,20 +175,21 @@ fn said_once(notes: &[Note]) -> Vec<String> {
     let told = |(_, notes): (Vec<&str>, Vec<&Note>)| {
         let text = &notes[0].text;
         let (same, others): (Vec<&Note>, Vec<&Note>) = notes.iter().partition(|note| note.text == *text);
-        let place = places(&same).map_or_else(String::new, |place| format!("{place}: "));
-        let more = places(&others).map_or_else(String::new, |places| format!("; the same in {places}"));
+        let place = places(&same, ranks_as_one).map_or_else(String::new, |place| format!("{place}: "));
+        let more = places(&others, ranks_as_one)
+            .map_or_else(String::new, |places| format!("; the same in {places}"));
         format!("{place}{text}{more}")
     };
     said.into_iter().map(told).collect()
 }
 
 /// Formats the steps and ranks of notes; `None` if there are none, or if a note is about the whole run.
-fn places(notes: &[&Note]) -> Option<String> {
+fn places(notes: &[&Note], ranks_as_one: bool) -> Option<String> {
     let parts: Vec<(u64, u32)> = notes.iter().map(|note| note.part).collect::<Option<_>>()?;
     let steps: BTreeSet<u64> = parts.iter().map(|(step, _)| *step).collect();
     let (first, last) = (*steps.first()?, *steps.last()?);
     Some(match *parts {
-        [(step, rank)] => format!("step {step} rank {rank}"),
+        [(step, rank)] if !ranks_as_one => format!("step {step} rank {rank}"),
         _ if first == last => format!("step {first}"),
         _ => format!("steps {first} to {last}"),
     })
@@ -235,5 +239,13 @@ mod tests {
             "step 2 rank 0: another type",
         ];
         assert_eq!(notes, known);
+    }
+
+    #[test]
+    fn a_note_about_ranks_that_were_compared_as_one_names_none_of_them() {
+        let mut run = RunJudge { ranks_as_one: true, ..RunJudge::default() };
+        run.add(2, 0, &PartJudgement { notes: vec!["another type".into()], ..PartJudgement::default() });
+        let notes = run.finish(RunInfo::default(), RunInfo::default(), 0.0).notes;
+        assert_eq!(notes, ["step 2: another type"]);
     }
 }

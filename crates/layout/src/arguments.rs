@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use probe_dump::{DType, Number, Op, OpKind, Printed, Scalar, SeenAs, Slot, Value};
+use probe_dump::{DType, Number, Op, OpKind, OpName, Printed, Rank, Scalar, SeenAs, Slot, SlotSide, Value};
 
 use super::remark::{Remark, Remarks};
 
@@ -40,13 +40,46 @@ pub(crate) fn without_own(ops: &mut [Op], ranks: &[HashMap<&str, &Op>]) {
     }
 }
 
+/// Takes out calls outside of all modules that are given a list as long as a rank's part of the model (the norms of its parameters, to clip by their
+/// norm), and what is made of their results before these are reduced. The other run's list is that of another part.
+pub(crate) fn without_lists_of_parts(ranks: &mut [Rank], other: &Rank) {
+    let length = |op: &Op| op.slots.iter().filter(|slot| is_element(slot)).count();
+    let due: HashMap<&str, usize> = other.ops.iter().map(|op| (op.name.as_str(), length(op))).collect();
+    for rank in ranks {
+        let mut made: HashSet<SeenAs> = HashSet::new();
+        rank.ops.retain(|op| {
+            let outside = op.name.kind() == OpKind::Api && op.parent.is_none() && !op.name.is_collective();
+            let other = due.get(op.name.as_str()).copied().unwrap_or(0);
+            let seen = |slot: &Slot| slot.identity.is_some_and(|seen| made.contains(&seen));
+            let reads = op.slots.iter().any(|slot| !slot.side.is_result() && seen(slot));
+            let is_own = outside && (reads || (other > 0 && length(op) != other));
+            if is_own {
+                made.extend(
+                    op.slots.iter().filter(|slot| slot.side.is_result()).filter_map(|slot| slot.identity),
+                );
+            }
+            !is_own
+        });
+    }
+}
+
+/// Returns true for an element of a list that a call is given: `input.0.3`.
+fn is_element(slot: &Slot) -> bool {
+    let mut parts = slot.path.split('.').skip(1);
+    slot.side == SlotSide::Input
+        && parts.next().is_some()
+        && parts.next().is_some_and(|part| part.parse::<u32>().is_ok())
+}
+
 /// Replaces sizes that a program computes from those of a shard (`view(b, t, heads / ranks, -1)`) by the other run's, in calls with sharded
 /// values, and what only one side gives by name (a mask for a rank's part of the sequence stands for the flag `is_causal`).
 pub(crate) fn whole(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remarks) {
     for (place, op) in ops.iter_mut().enumerate() {
         let sharded =
             (0..op.slots.len()).any(|slot| matches!(remarks.get(&(place, slot)), Some(Remark::Sharded(_))));
-        let Some(partner) = others.get(op.name.as_str()).filter(|_| sharded) else { continue };
+        // Of memory that nothing was written to, the sizes alone tell that it is a shard's.
+        let part = sharded || op.slots.iter().any(|slot| slot.value == Value::Unsupported);
+        let Some(partner) = others.get(op.name.as_str()).filter(|_| part) else { continue };
         if op.name.kind() == OpKind::Api {
             by_name(op, partner);
         }
@@ -57,6 +90,34 @@ pub(crate) fn whole(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remar
             }
         }
     }
+}
+
+/// Takes out memory that nothing was written to, and what is made of it alone (views).
+pub(crate) fn without_unwritten(ops: &mut [Op]) {
+    let mut unwritten: HashSet<SeenAs> = HashSet::new();
+    for op in ops.iter_mut().filter(|op| op.name.kind() == OpKind::Api) {
+        let (mut read, mut others) = (false, false);
+        for held in op.slots.iter_mut().filter(|slot| !slot.side.is_result()) {
+            if held.identity.is_some_and(|seen| unwritten.contains(&seen)) {
+                held.value = Value::Unsupported;
+                read = true;
+            } else {
+                others |= matches!(held.value, Value::Tensor(_));
+            }
+        }
+        let writes = op.name.api().ends_with('_') && !op.name.api().starts_with('_');
+        if only_allocates(&op.name) || (read && !others && !writes) {
+            for held in op.slots.iter_mut().filter(|slot| slot.side.is_result()) {
+                unwritten.extend(held.identity);
+                held.value = Value::Unsupported;
+            }
+        }
+    }
+}
+
+/// Returns true for a call whose result is memory that nothing was written to: its size may be that of a shard, its content is nobody's.
+fn only_allocates(name: &OpName) -> bool {
+    name.kind() == OpKind::Api && matches!(name.api(), "empty" | "empty_like" | "empty_strided" | "new_empty")
 }
 
 /// Leaves out what only these ranks give by name, and adds what only the other run gives.

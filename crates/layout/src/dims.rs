@@ -4,6 +4,7 @@
 //! a dimension is cut, the outer cut first. `partial` makes the values of an axis terms of a sum. What follows `#` is a comment, in which
 //! `ep:replicated` says what holds anyway for axes that no dimension names.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::layout::{Among, Cell, Layout};
@@ -73,7 +74,7 @@ impl Mesh {
     }
 
     /// Returns the number of ranks; `None` if it is more than can be counted.
-    fn ranks(&self) -> Option<usize> {
+    pub fn ranks(&self) -> Option<usize> {
         self.0.iter().try_fold(1_usize, |all, (_, count)| all.checked_mul(*count))
     }
 
@@ -82,6 +83,13 @@ impl Mesh {
         let at = self.0.iter().position(|(name, _)| name == axis)?;
         let inner: usize = self.0[at + 1..].iter().map(|(_, count)| count).product();
         Some((self.0[at].1, rank / inner % self.0[at].1))
+    }
+}
+
+impl fmt::Display for Mesh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let axes: Vec<String> = self.0.iter().map(|(axis, count)| format!("{axis}={count}")).collect();
+        write!(f, "\"{}\"", axes.join(" "))
     }
 }
 

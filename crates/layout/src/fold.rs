@@ -13,6 +13,7 @@ use super::bias::partial_with_bias;
 use super::calls::{are_like, under_common_names, under_others_names};
 use super::cuts::is_zigzag;
 use super::declared::Declared;
+use super::documents::by_documents;
 use super::held::{self, Spread};
 use super::infer::{self, Held, Inferred, NEAR, NEARER};
 use super::job::{Gathered, Job, measured};
@@ -49,6 +50,7 @@ impl Gathered {
         let by_name: Vec<HashMap<&str, &Op>> =
             ranks.iter().map(|rank| rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()).collect();
         arguments::without_own(ops, &by_name);
+        arguments::without_unwritten(ops);
         let address = |record: &Arc<TensorRecord>| Arc::as_ptr(record) as usize;
         let mut gathered = Self { jobs: Vec::new(), places: HashMap::new() };
         let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
@@ -94,7 +96,9 @@ impl Gathered {
         let mut inferred: Vec<Inferred> = jobs.par_iter().map(|job| explained(job, stores, other)).collect();
         by_rows(jobs, &mut inferred, stores, other, split);
         self.as_declared(ops, &mut inferred, (stores, other), numbers, declared)?;
+        let contiguous = by_documents(jobs, &mut inferred, stores, other);
         let mut said = in_common_order(jobs, &mut inferred, numbers);
+        said.extend(contiguous.into_iter().map(|job| (job, Remark::Cut(false))));
         said.extend(partial_with_bias(self, ops, &inferred, (stores, other), numbers));
         let is_gradient =
             |place: usize| matches!(ops[place].name.phase(), Phase::Backward | Phase::ParameterGradient);
@@ -179,6 +183,9 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     let unequal = if told { Vec::new() } else { under_common_names(&mut ranks) };
     under_others_names(&mut ranks, other, split);
     without_reductions(&mut ranks, other);
+    if split {
+        arguments::without_lists_of_parts(&mut ranks, other);
+    }
     let numbers: Vec<u32> = ranks.iter().map(|rank| rank.key.rank.number()).collect();
     let others: HashMap<&str, &Op> = other.ops.iter().map(|op| (op.name.as_str(), op)).collect();
     let mut ops = if split { in_order_of(&ranks, other) } else { merged(&ranks) };

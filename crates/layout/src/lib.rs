@@ -16,6 +16,7 @@ mod calls;
 mod cuts;
 mod declared;
 mod dims;
+mod documents;
 mod fold;
 mod held;
 mod infer;

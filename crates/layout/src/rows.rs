@@ -24,15 +24,21 @@ struct Rows {
 }
 
 impl Rows {
-    fn of(tensor: TensorRef<'_>) -> Option<Self> {
-        let (&rows, _) = tensor.shape().split_first()?;
+    /// Returns what a tensor holds at each index of a dimension.
+    fn of(tensor: TensorRef<'_>, dimension: usize) -> Option<Self> {
+        let rows = *tensor.shape().get(dimension)?;
         if rows == 0 || rows > MOST_ROWS || tensor.len() > MOST_ELEMENTS {
             return None;
         }
         let width = tensor.len() / rows;
-        let values: Vec<f64> = numbers(tensor.dtype(), &tensor.to_bytes());
+        let mut values: Vec<f64> = numbers(tensor.dtype(), &tensor.to_bytes());
         if width == 0 || values.len() != rows * width {
             return None;
+        }
+        if dimension > 0 {
+            let inner: usize = tensor.shape()[dimension + 1..].iter().product();
+            let blocks = |row: usize| values.chunks(inner).skip(row).step_by(rows).flatten().copied();
+            values = (0..rows).flat_map(blocks).collect();
         }
         // Multiples of the golden ratio, of which no two are alike.
         let weight = |column: usize| (column as f64 * 0.618_033_988_749_895).fract() - 0.5;
@@ -48,14 +54,31 @@ impl Rows {
 
 /// Explains the pieces as rows of the baseline in another order; `None` if they are not.
 pub(crate) fn matched(pieces: &[Held<'_>], baseline: Held<'_>) -> Option<Inferred> {
+    let shape = super::infer::sizes(baseline.0);
+    let rows: Vec<Box<[Range<usize>]>> =
+        found_along(pieces, baseline, 0)?.iter().map(|rows| in_ranges(rows)).collect();
+    explained(pieces, baseline, layout(&shape, &rows))
+}
+
+/// Returns for each piece the indices of the baseline, in a dimension, that it holds: each index is in one piece. `None` if the pieces are not the
+/// baseline in another order.
+pub(crate) fn found_along(
+    pieces: &[Held<'_>],
+    baseline: Held<'_>,
+    dimension: usize,
+) -> Option<Vec<Vec<usize>>> {
     let load = |(record, store): &Held<'_>| store.load(record.data.as_deref()?).ok();
     let whole: TensorData = load(&baseline)?;
-    let inner = |shape: &[usize]| shape.get(1..).map(<[usize]>::to_vec);
+    let inner = |shape: &[usize]| -> Option<Vec<usize>> {
+        shape.get(dimension)?;
+        let others = shape.iter().enumerate().filter(|(place, _)| *place != dimension);
+        Some(others.map(|(_, size)| *size).collect())
+    };
     let own = inner(whole.view().shape())?;
     if !baseline.0.dtype.known().is_some_and(probe_dump::DType::is_float) {
         return None;
     }
-    let due = Rows::of(whole.view())?;
+    let due = Rows::of(whole.view(), dimension)?;
     let mut order: Vec<usize> = (0..due.marks.len()).collect();
     order.sort_by(|&a, &b| due.marks[a].total_cmp(&due.marks[b]));
     let mut taken = vec![false; order.len()];
@@ -65,15 +88,11 @@ pub(crate) fn matched(pieces: &[Held<'_>], baseline: Held<'_>) -> Option<Inferre
         if inner(piece.view().shape())? != own {
             return None;
         }
-        let found = Rows::of(piece.view())?;
+        let found = Rows::of(piece.view(), dimension)?;
         let of = (0..found.marks.len()).map(|row| taken_row(&due, &order, &mut taken, &found, row));
         rows.push(of.collect::<Option<Vec<usize>>>()?);
     }
-    if taken.iter().any(|taken| !taken) {
-        return None;
-    }
-    let layout = layout(whole.view().shape(), &rows);
-    explained(pieces, baseline, layout)
+    taken.iter().all(|taken| *taken).then_some(rows)
 }
 
 /// Returns the row that a piece's row is, and takes it. Of equal rows, any will do.
@@ -98,19 +117,22 @@ fn taken_row(due: &Rows, order: &[usize], taken: &mut [bool], found: &Rows, row:
     Some(best.1)
 }
 
-/// Returns the layout of pieces that hold these rows.
-fn layout(shape: &[usize], rows: &[Vec<usize>]) -> Layout {
-    let cell = |rows: &Vec<usize>| {
-        let mut ranges: Vec<Range<usize>> = Vec::new();
-        for &row in rows {
-            match ranges.last_mut() {
-                Some(last) if last.end == row => last.end += 1,
-                _ => ranges.push(row..row + 1),
-            }
+/// Returns indices as ranges, in their order.
+pub(crate) fn in_ranges(rows: &[usize]) -> Box<[Range<usize>]> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
+    for &row in rows {
+        match ranges.last_mut() {
+            Some(last) if last.end == row => last.end += 1,
+            _ => ranges.push(row..row + 1),
         }
-        Cell::whole(shape).with(0, ranges.into())
-    };
-    Layout { shape: shape.into(), cells: rows.iter().map(cell).collect(), among: Among::Replicas }
+    }
+    ranges.into()
+}
+
+/// Returns the layout of pieces that hold these rows.
+fn layout(shape: &[usize], rows: &[Box<[Range<usize>]>]) -> Layout {
+    let cells = rows.iter().map(|rows| Cell::whole(shape).with(0, rows.clone()));
+    Layout { shape: shape.into(), cells: cells.collect(), among: Among::Replicas }
 }
 
 fn explained(pieces: &[Held<'_>], baseline: Held<'_>, layout: Layout) -> Option<Inferred> {

@@ -26,7 +26,9 @@ pub(crate) fn under_common_numbers(ranks: &mut [Rank], others: &mut [Rank]) -> b
     while let Some(list) = next_list(&sides, &done) {
         let held = sides.each_ref().map(|units| holders(units, &list));
         let sets = held.iter().flatten().map(|(_, numbers)| numbers).collect::<BTreeSet<_>>();
-        if sets.len() > 1 {
+        // Stages of one size have the same numbers on all ranks, as ranks have that share every layer.
+        let in_stages = (0..2).all(|side| are_stages(&sides[side], &held[side], &list));
+        if sets.len() > 1 || in_stages {
             let Some(orders) = best(&sides, &held, &list) else { return false };
             for ((units, held), order) in sides.iter_mut().zip(&held).zip(&orders) {
                 for ((unit, _), &offset) in held.iter().zip(&order.offsets) {
@@ -52,6 +54,13 @@ fn next_list(sides: &[Vec<Unit>; 2], done: &BTreeSet<String>) -> Option<String> 
 fn holders(units: &[Unit], list: &str) -> Vec<(usize, BTreeSet<u32>)> {
     let held = units.iter().enumerate().map(|(unit, held)| (unit, held.numbers(list)));
     held.filter(|(_, numbers)| !numbers.is_empty()).collect()
+}
+
+/// Returns true if the units that hold a list do not have the same modules beside it: the first stage has the embedding, the last the head.
+fn are_stages(units: &[Unit], held: &[(usize, BTreeSet<u32>)], list: &str) -> bool {
+    let mut beside = held.iter().map(|(unit, _)| units[*unit].beside(list));
+    let first = beside.next().unwrap_or_default();
+    beside.any(|other| other != first)
 }
 
 /// Returns the orders of both runs' units that make one list of them: with the fewest misfits, and then with the most weights in common.
@@ -278,6 +287,24 @@ mod tests {
         assert_eq!(held(&others), [[0], [1], [2], [3]]);
         let mut three = stages(&[(0, 3), (3, 6), (6, 7)]);
         assert!(numbered(&mut three, &mut stages(&[(0, 4), (4, 8)])).is_err());
+    }
+
+    #[test]
+    fn stages_of_one_size_are_told_from_ranks_that_share_every_layer() {
+        let halves = [(0, 4), (4, 8)];
+        let (mut ranks, mut others) = (stages(&halves), stages(&HALVES));
+        numbered(&mut ranks, &mut others).unwrap();
+        assert_eq!(held(&ranks), [[0, 1, 2, 3], [4, 5, 6, 7]]);
+        assert_eq!(held(&others), [[0, 1, 2, 3], [0, 1, 2, 3], [4, 5, 6, 7], [4, 5, 6, 7]]);
+        let whole = joined(ranks, &mut others).rank;
+        assert_eq!(names(&whole), names(&stages(&[(0, 8)])[0]));
+        // Every rank has all layers, whatever else one of them calls.
+        let mut shared = [stages(&[(0, 8), (0, 8)]), stages(&[(0, 8), (0, 8), (0, 8), (0, 8)])];
+        let extra = stage(0, &[("log", 92)]).ops;
+        shared[0][0].ops.extend(extra);
+        let [ranks, others] = &mut shared;
+        numbered(ranks, others).unwrap();
+        assert!(held(ranks).iter().chain(&held(others)).all(|own| **own == [0, 1, 2, 3, 4, 5, 6, 7]));
     }
 
     #[test]

@@ -14,7 +14,9 @@ use probe_measure as measure;
 
 use super::{Among, Declared, Folded, Holding, Mesh, Remark, fold};
 
+mod documents;
 mod means;
+mod parts;
 mod spread;
 
 /// Tensors of binary32 by key.
@@ -168,6 +170,27 @@ fn shards_in_another_order_than_elsewhere_differ() {
     let folded = all(vec![rank(0, &side(false), true), rank(1, &side(true), true)], &rank(0, &wholes, true));
     assert_eq!(folded.remarks[&(5, 0)], Remark::Order(vec![(0, 1, 0), (1, 0, 1)]));
     assert!(matches!(folded.remarks[&(0, 0)], Remark::Sharded(_)));
+}
+
+#[test]
+fn shards_of_a_transposed_value_are_in_the_order_of_the_others() {
+    // Six values are cut over two dimensions by four ranks; of one, the dimensions are exchanged.
+    let wholes: Vec<Matrix> = (0..6).map(|seed| matrix(8, 8, seed + 80)).collect();
+    let range = |half: usize| half * 4..(half + 1) * 4;
+    let ranks: Vec<Rank> = (0..4)
+        .map(|number| {
+            let (outer, inner) = (number as usize / 2, number as usize % 2);
+            let part = |place: usize| match place {
+                5 => cut(&wholes[5], &[range(inner)], range(outer)),
+                _ => cut(&wholes[place], &[range(outer)], range(inner)),
+            };
+            rank(number, &(0..6).map(part).collect::<Vec<_>>(), true)
+        })
+        .collect();
+    let folded = all(ranks, &rank(0, &wholes, true));
+    assert!(matches!(folded.remarks[&(5, 0)], Remark::Sharded(_)), "{:?}", folded.remarks[&(5, 0)]);
+    let made = |rank: &Rank| rank.ops[5].slots[0].value.tensor().unwrap().checksum.clone();
+    assert_eq!(made(&folded.rank), made(&rank(0, &wholes, true)));
 }
 
 #[test]
@@ -349,6 +372,31 @@ fn calling(number: u32, numbers: &[i64], value: &Matrix) -> Rank {
         op.slots.insert(0, Slot::new("input.0", SlotSide::Input, argument));
     }
     held
+}
+
+#[test]
+fn memory_that_nothing_was_written_to_has_any_content_and_the_size_of_a_shard() {
+    let call = |number: u32, size: u32, seed: u64| {
+        let mut held = calling(number, &[size.into()], &matrix(1, size as usize, seed));
+        held.ops[0].name = OpName::parse("Torch.empty.0.forward");
+        held.ops[0].slots[1].identity = probe_dump::SeenAs::new(1);
+        // A view of it.
+        let value = held.ops[0].slots[1].value.clone();
+        let mut view = Op::new(OpName::parse("Tensor.view.0.forward"));
+        view.slots.push(Slot::new("input.0", SlotSide::Input, value.clone()));
+        view.slots[0].identity = probe_dump::SeenAs::new(1);
+        view.slots.push(Slot::new("input.1", SlotSide::Input, held.ops[0].slots[0].value.clone()));
+        view.slots.push(Slot::new("output.0", SlotSide::Output, value));
+        held.ops.push(view);
+        held
+    };
+    let folded = all(vec![call(0, 4, 7), call(1, 4, 7)], &call(0, 8, 8));
+    assert!(folded.remarks.is_empty() && folded.apart.is_empty());
+    let held: Vec<Value> = folded.rank.ops[0].slots.iter().map(|slot| slot.value.clone()).collect();
+    let eight = Value::Scalar(probe_dump::Scalar::Number(probe_dump::Number::Int(8)));
+    assert_eq!(held, [eight.clone(), Value::Unsupported]);
+    let held: Vec<Value> = folded.rank.ops[1].slots.iter().map(|slot| slot.value.clone()).collect();
+    assert_eq!(held, [Value::Unsupported, eight, Value::Unsupported]);
 }
 
 #[test]

@@ -14,9 +14,18 @@ const RARE: usize = 4;
 /// Sizes of a value, the dimensions in which it is cut, and the shard of each piece.
 type Order = (Box<[usize]>, Vec<usize>, Vec<usize>);
 
-/// Returns for each piece of a sharded value the number of its shard.
+/// Returns for each piece of a sharded value the number of its shard. Dimensions count in the order of the ranks that share their parts, so that a
+/// transposed value has the same numbers.
 fn shards(layout: &Layout) -> Vec<usize> {
     let mut starts: Vec<Vec<usize>> = layout.cells.iter().map(Cell::start).collect();
+    let sharing = |dimension: usize| -> Vec<Option<usize>> {
+        let start = |cell: &Vec<usize>| cell[dimension];
+        starts.iter().map(|own| starts.iter().position(|other| start(other) == start(own))).collect()
+    };
+    let mut dimensions: Vec<usize> = (0..layout.shape.len()).collect();
+    dimensions.sort_by_cached_key(|&dimension| sharing(dimension));
+    starts =
+        starts.iter().map(|cell| dimensions.iter().map(|&dimension| cell[dimension]).collect()).collect();
     let cells = starts.clone();
     starts.sort();
     starts.dedup();

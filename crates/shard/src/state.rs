@@ -42,7 +42,7 @@ struct Tallies {
 
 impl From<&Fold> for State {
     fn from(fold: &Fold) -> Self {
-        let RunJudge { findings, counts, notes, incomplete, ratios } = &fold.run;
+        let RunJudge { findings, counts, notes, incomplete, ratios, ranks_as_one: _ } = &fold.run;
         let Counts { parts, ops_paired, ops_baseline_only, ops_candidate_only, verdicts, roles, bytes } =
             *counts;
         let told = |(part, Incomplete { place, reason }): &(Option<Place>, Incomplete)| {
@@ -91,6 +91,8 @@ impl State {
                 .map(|(part, place, reason)| (part, Incomplete { place, reason }))
                 .collect(),
             ratios: self.ratios.into_iter().map(f32::from_bits).collect(),
+            // Shards hold pairs of ranks.
+            ranks_as_one: false,
         };
         let sides = self.sides.map(|SideState { ops, first }| SideFold { ops, first });
         Fold { run, sides, refused: self.refused }
@@ -153,6 +155,7 @@ mod tests {
                 notes: vec![Note { part, text: "a note".into() }],
                 incomplete: vec![(part, Incomplete { place: "a.pt".into(), reason: "truncated".into() })],
                 ratios: vec![0.5, f32::MIN_POSITIVE],
+                ranks_as_one: false,
             },
             sides: [3, 4].map(|ops| SideFold { ops, first: Some((place, "task".into(), "L1".into())) }),
             refused: Some((place, "different tasks".into())),

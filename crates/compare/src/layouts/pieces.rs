@@ -15,8 +15,8 @@ use crate::collect::load;
 /// Texts by the places of op and slot in the pair.
 pub type Pieces = HashMap<(usize, usize), Box<str>>;
 
-/// Stands between pieces; the page splits texts at it.
-const SEPARATOR: &str = "; ";
+/// Stands between pieces; reports split texts at it.
+pub const BETWEEN_PIECES: &str = "; ";
 
 /// Ranges of one dimension that are written out.
 const WRITTEN: usize = 4;
@@ -77,7 +77,7 @@ fn told(spread: &Spread, errors: Option<&[f64]>) -> String {
         };
         let ranks = in_words(&piece.ranks);
         // Writing to a string cannot fail.
-        let _ = write!(text, "{}{ranks}: {held}", if place == 0 { "" } else { SEPARATOR });
+        let _ = write!(text, "{}{ranks}: {held}", if place == 0 { "" } else { BETWEEN_PIECES });
         if !is_whole {
             let _ = write!(
                 text,

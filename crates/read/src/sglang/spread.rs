@@ -48,37 +48,58 @@ pub(super) fn groups(
     found
 }
 
+/// Returns a number of the place of a file's rank along an axis.
+fn number(entries: &[Entry], axis: &str, what: &str) -> Option<u32> {
+    ["sglang", "megatron"].iter().find_map(|tool| {
+        let name = format!("meta.{tool}_parallel_info.{axis}_{what}");
+        let entry = entries.iter().find(|entry| *entry.name == *name)?;
+        match entry.value {
+            Value::Scalar(Scalar::Number(Number::Int(number))) => u32::try_from(number).ok(),
+            _ => None,
+        }
+    })
+}
+
 /// Returns the place that a file tells; `None` if it tells none, or one outside of its axis.
 fn place(entries: &[Entry]) -> Option<Place> {
-    let number = |axis: &str, what: &str| {
-        ["sglang", "megatron"].iter().find_map(|tool| {
-            let name = format!("meta.{tool}_parallel_info.{axis}_{what}");
-            let entry = entries.iter().find(|entry| *entry.name == *name)?;
-            match entry.value {
-                Value::Scalar(Scalar::Number(Number::Int(number))) => u32::try_from(number).ok(),
-                _ => None,
-            }
-        })
-    };
-    let known = AXES.map(|axis| Some((number(axis, "rank")?, number(axis, "size")?)));
+    let known = AXES.map(|axis| Some((number(entries, axis, "rank")?, number(entries, axis, "size")?)));
     let place = known.map(|place| place.unwrap_or((0, 1)));
     (known.iter().any(Option::is_some) && place.iter().all(|(rank, size)| rank < size)).then_some(place)
 }
 
-/// Returns the dimensions that are written with a value. Sequence parallelism lies along the axis of tensor parallelism.
+/// Returns the axis of the mesh that is meant by the name of an axis; `None` for one along which there is one rank. A server divides the ranks of
+/// its tensor parallelism anew for attention (`attn_tp`, `attn_dp`, `attn_cp`) and for experts (`moe_ep`, ...): where one of these axes has all of
+/// them, it is that of tensor parallelism.
+fn axis_of_mesh(entries: &[Entry], name: &str) -> Option<String> {
+    let size = |axis: &str| number(entries, axis, "size");
+    // Sequence parallelism lies along the axis of tensor parallelism.
+    let name = if name == "sp" { "tp" } else { name };
+    let of_server = || if name == "cp" { size("attn_cp") } else { None };
+    match size(name).or_else(of_server) {
+        Some(1) => None,
+        Some(count) if !AXES.contains(&name) || size(name).is_none() => {
+            let same = AXES.iter().rev().find(|axis| size(axis) == Some(count));
+            Some(same.map_or(name, |axis| axis).to_owned())
+        }
+        _ => Some(name.to_owned()),
+    }
+}
+
+/// Returns the dimensions that are written with a value, with the axes of the mesh.
 pub(super) fn dims(entries: &[Entry]) -> Option<String> {
     let entry = entries.iter().find(|entry| &*entry.name == "meta.dims")?;
     let Value::Scalar(Scalar::Text(text)) = &entry.value else { return None };
     let inner = |part: &str| {
-        let Some((axes, rest)) = part.split_once(']') else { return part.to_owned() };
-        let named = |axis: &str| match axis.trim().strip_prefix("sp") {
-            Some(way) if way.is_empty() || way.starts_with(':') => format!("tp{way}"),
-            _ => axis.to_owned(),
+        let Some((axes, rest)) = part.split_once(']') else { return format!("[{part}") };
+        let named = |axis: &str| {
+            let (name, way) = axis.split_once(':').map_or((axis, None), |(name, way)| (name, Some(way)));
+            let name = axis_of_mesh(entries, name.trim())?;
+            Some(way.map_or_else(|| name.clone(), |way| format!("{name}:{way}")))
         };
-        let axes: Vec<String> = axes.split(',').map(named).collect();
-        format!("{}]{rest}", axes.join(","))
+        let axes: Vec<String> = axes.split(',').filter_map(named).collect();
+        if axes.is_empty() { rest.to_owned() } else { format!("[{}]{rest}", axes.join(",")) }
     };
     let mut parts = text.split('[');
     let first = parts.next().unwrap_or_default().to_owned();
-    Some(parts.fold(first, |all, part| format!("{all}[{}", inner(part))))
+    Some(parts.fold(first, |all, part| all + &inner(part)))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use calamine::{Data, Range, Reader, Xlsx, open_workbook};
 
-use super::fixture::{Part, both, data, everything, full_summary, hostile_names, summary, tensor};
+use super::fixture::{Part, SHARDS, both, data, everything, full_summary, hostile_names, summary, tensor};
 use crate::StoredRun;
 use crate::columns::{OpColumn, SlotColumn, UnmatchedColumn};
 use crate::parquet::ParquetReport;
@@ -44,6 +44,14 @@ fn column(range: &Range<Data>, label: &str) -> Vec<Data> {
     range.rows().skip(1).map(|row| row[index].clone()).collect()
 }
 
+/// Returns the text of a member of the package.
+fn member(path: &Path, name: &str) -> String {
+    let mut zip = zip::ZipArchive::new(std::fs::File::open(path).unwrap()).unwrap();
+    let mut text = String::new();
+    zip.by_name(name).unwrap().read_to_string(&mut text).unwrap();
+    text
+}
+
 /// Returns the cell as calamine should see it.
 fn expected(cell: &Cell<'_>) -> Data {
     match cell {
@@ -70,8 +78,10 @@ fn every_cell_reads_back() {
     let tensors = sheet(&mut book, "tensors");
     assert_eq!(header(&tensors), SlotColumn::all().iter().map(|c| c.label()).collect::<Vec<_>>());
     let rows: Vec<_> = op_rows(&report).flat_map(|op| op.slots()).collect();
-    assert_eq!(tensors.rows().count(), rows.len() + 1);
-    for (row, cells) in rows.iter().zip(tensors.rows().skip(1)) {
+    let is_piece = |cells: &[Data]| cells.iter().filter(|cell| **cell != Data::Empty).count() == 6;
+    assert_eq!(tensors.rows().count(), rows.len() + 3);
+    let of_values = tensors.rows().skip(1).filter(|cells| !is_piece(cells));
+    for (row, cells) in rows.iter().zip(of_values) {
         for (column, cell) in SlotColumn::all().into_iter().zip(cells) {
             if column != SlotColumn::Op {
                 assert_eq!(cell, &expected(&row.cell(column)), "{column:?} of {}", row.path());
@@ -101,6 +111,33 @@ fn every_cell_reads_back() {
     assert_eq!(column(&ops, "source")[1], Data::String("/home/user/train.py:112".into()));
     assert_eq!(column(&ops, "module")[1], Data::String("layers.0.mlp".into()));
     assert_eq!(column(&tensors, "max abs position")[4], Data::String("[0, 4, 1]".into()));
+}
+
+#[test]
+fn pieces_of_a_value_are_folded_below_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("result.xlsx");
+    let part = everything();
+    let mut book = written(&path, 1000, &[part.report()], &full_summary(&part));
+    let tensors = sheet(&mut book, "tensors");
+    let held: Vec<String> = column(&tensors, "pieces").iter().map(ToString::to_string).collect();
+    let at = held.iter().position(|text| text == SHARDS).unwrap();
+    let (first, second) = SHARDS.split_once("; ").unwrap();
+    assert_eq!(held[at + 1..at + 4], [first, second, ""]);
+    let slots = column(&tensors, "slot");
+    assert!(slots[at] == slots[at + 1] && slots[at + 1] == slots[at + 2]);
+    let xml = member(&path, "xl/worksheets/sheet3.xml");
+    // The head is row 1, and `at` counts from 0 below it.
+    for (row, fold) in [(at + 2, "collapsed=\"1\""), (at + 3, "outlineLevel=\"1\" hidden=\"1\"")] {
+        assert!(xml.contains(&format!("<row r=\"{row}\" {fold}>")), "{row}");
+    }
+    assert_eq!(xml.matches("hidden=\"1\"").count(), 2);
+    assert!(xml.contains("<outlinePr summaryBelow=\"0\"/>") && xml.contains("outlineLevelRow=\"1\""));
+    // Rows of values behind the folded ones are still where links lead.
+    let unmatched = member(&path, "xl/worksheets/sheet4.xml");
+    let lone =
+        (0..held.len()).find(|&row| column(&tensors, "verdict")[row] == Data::String("missing".into()));
+    assert!(unmatched.contains(&format!("location=\"'tensors'!A{}\"", lone.unwrap() + 2)), "{unmatched}");
 }
 
 #[test]

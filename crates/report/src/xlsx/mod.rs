@@ -3,8 +3,8 @@
 //! Rows are made and compressed by several threads as parts arrive. What is compressed goes to temporary files when it is
 //! large, so memory use stays flat.
 //!
-//! Sheets: `run info` (the answer), `summary` (a row per op), `tensors` (a row per slot), `unmatched`, `replays` if there are any, `legend`. For a large comparison the tables
-//! hold a selection. A full sheet continues in `tensors 2`. Columns that the recorded task cannot fill are omitted; a part of another task, which
+//! Sheets: `run info` (the answer), `summary` (a row per op), `tensors` (a row per slot, with the pieces that ranks hold folded below it), `unmatched`, `replays` if there
+//! are any, `legend`. For a large comparison the tables hold a selection. A full sheet continues in `tensors 2`. Columns that the recorded task cannot fill are omitted; a part of another task, which
 //! needs more columns, begins a new sheet.
 
 mod book;
@@ -108,7 +108,7 @@ impl XlsxReport {
         self.tables.write(op_rows(part).zip(ops).zip(values).map(|((op, in_summary), in_values)| Entry {
             op,
             in_summary,
-            values: if in_values { op.slot_count() as u64 } else { 0 },
+            in_values,
             unmatched: table::one_sided_rows(&op),
             fault: op.judged().cause.map(|_| (step, rank, op.order())),
             replay: None,
@@ -155,6 +155,10 @@ impl XlsxReport {
 }
 
 impl TableOp for OpRow<'_> {
+    fn heights(&self) -> Vec<u64> {
+        self.slots().map(|slot| table::height(&slot.cell(SlotColumn::Pieces))).collect()
+    }
+
     fn values(&self, strip: &mut Strip<'_, SlotColumn>) {
         for slot in self.slots() {
             strip.slot(|column| slot.cell(column));

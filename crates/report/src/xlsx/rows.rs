@@ -38,6 +38,32 @@ pub(super) struct Rows {
     /// Number of the row that is open, as text; empty while it has no cell.
     number: String,
     height: Option<f64>,
+    fold: Fold,
+    /// True if rows are folded below others.
+    pub(super) folds: bool,
+}
+
+/// How a row is folded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Fold {
+    /// Not at all.
+    #[default]
+    Nothing,
+    /// The rows that follow are folded below it.
+    Above,
+    /// It is folded below a row, and out of sight.
+    Below,
+}
+
+impl Fold {
+    /// Returns the attributes of a row.
+    const fn attributes(self) -> &'static str {
+        match self {
+            Self::Nothing => "",
+            Self::Above => " collapsed=\"1\"",
+            Self::Below => " outlineLevel=\"1\" hidden=\"1\"",
+        }
+    }
 }
 
 impl Rows {
@@ -51,6 +77,12 @@ impl Rows {
         self.height = Some(lines * LINE_HEIGHT);
     }
 
+    /// Folds the current row, which has no cell yet.
+    pub(super) fn set_fold(&mut self, fold: Fold) {
+        self.fold = fold;
+        self.folds |= fold == Fold::Below;
+    }
+
     /// Completes the row.
     pub(super) fn end_row(&mut self) {
         if !self.number.is_empty() {
@@ -58,7 +90,7 @@ impl Rows {
             self.number.clear();
         }
         self.columns = self.columns.max(self.column);
-        (self.column, self.height) = (0, None);
+        (self.column, self.height, self.fold) = (0, None, Fold::Nothing);
         self.complete += 1;
     }
 
@@ -154,7 +186,8 @@ impl Rows {
         if self.number.is_empty() {
             self.number = (self.complete + 1).to_string();
             let height = self.height.map(|height| format!(" ht=\"{height}\" customHeight=\"1\""));
-            let begin = format!("<row r=\"{}\"{}>", self.number, height.unwrap_or_default());
+            let (number, fold) = (&self.number, self.fold.attributes());
+            let begin = format!("<row r=\"{number}\"{}{fold}>", height.unwrap_or_default());
             self.xml.extend_from_slice(begin.as_bytes());
         }
         self.xml.extend_from_slice(b"<c r=\"");

@@ -65,6 +65,8 @@ pub(super) struct Sheet {
     columns: u16,
     links: Vec<String>,
     merged: Vec<String>,
+    /// True if rows are folded below others.
+    folds: bool,
 }
 
 impl Sheet {
@@ -90,6 +92,7 @@ impl Sheet {
             columns: 0,
             links: Vec::new(),
             merged: Vec::new(),
+            folds: false,
         };
         sheet.append(rows)?;
         Ok(sheet)
@@ -113,6 +116,7 @@ impl Sheet {
         let room = MAX_LINKS - self.links.len();
         self.links.extend(rows.links.into_iter().take(room));
         self.merged.extend(rows.merged);
+        self.folds |= rows.folds;
         self.cells.push(&rows.xml)
     }
 
@@ -137,6 +141,7 @@ impl Sheet {
         }
         // A printed sheet is the full width of the page, on as many pages as its rows need.
         worksheet.set_landscape().set_print_fit_to_pages(1, 0);
+        worksheet.group_symbols_above(self.folds);
         worksheet.set_margins(0.4, 0.4, 0.5, 0.5, 0.3, 0.3);
         if let Some(head) = head {
             worksheet.set_freeze_panes(head.rows(), head.frozen)?;
@@ -148,7 +153,7 @@ impl Sheet {
 
     /// Adds the sheet to a package as the member `name`: `empty`, the sheet without cells, with them.
     pub(super) fn place(self, empty: &str, name: &str, package: &mut Package<impl Write>) -> io::Result<()> {
-        let Self { cells, rows, columns, links, merged, .. } = self;
+        let Self { cells, rows, columns, links, merged, folds, .. } = self;
         let parted = || -> Option<_> {
             let (top, rest) = empty.split_once("<dimension ref=\"A1\"/>")?;
             let (views, rest) = rest.split_once("<sheetData/>")?;
@@ -158,6 +163,9 @@ impl Sheet {
         let unknown =
             || io::Error::other("the library that writes workbooks laid out a sheet in an unknown way");
         let (top, views, filter, page) = parted().ok_or_else(unknown)?;
+        // Without the depth of the outline, spreadsheets show no buttons beside the rows.
+        let format = if folds { "<sheetFormatPr outlineLevelRow=\"1\" " } else { "<sheetFormatPr " };
+        let views = views.replacen("<sheetFormatPr ", format, 1);
         let end = format!("{}{}", letters(columns.saturating_sub(1)), rows.max(1));
         let before = format!("{top}<dimension ref=\"A1:{end}\"/>{views}<sheetData>");
         // The order of these elements is that of the schema.

@@ -11,7 +11,7 @@ use super::content::Content;
 use super::replays::{Answer, Answers};
 use super::rows::Spot;
 use super::selection::Outline;
-use super::table::Strip;
+use super::table::{Strip, height};
 use super::tables::{Entry, TableOp};
 use crate::ReportWriter as _;
 use crate::columns::{OpColumn, Side, SlotColumn, UnmatchedColumn};
@@ -123,7 +123,7 @@ impl XlsxReport {
         self.provide(content).map_err(|error| self.draft.refused(error))?;
         let entries = ops().map(|(op, rows)| Entry {
             in_summary: op.in_summary,
-            values: if op.in_tensors { rows.rows.len() as u64 } else { 0 },
+            in_values: op.in_tensors,
             unmatched: if op.in_unmatched { op.lone } else { 0 },
             fault: rows.fault(op),
             replay: rows.replay.map(|found| found.replay),
@@ -322,6 +322,10 @@ impl<'a> Stored<'a> {
 }
 
 impl TableOp for Stored<'_> {
+    fn heights(&self) -> Vec<u64> {
+        self.slots().map(|row| height(&row.cell(SlotColumn::Pieces))).collect()
+    }
+
     fn values(&self, strip: &mut Strip<'_, SlotColumn>) {
         for row in self.slots() {
             strip.slot(|column| row.cell(column));

@@ -4,11 +4,12 @@ use std::io;
 use std::path::Path;
 
 use super::replays::Answer;
-use super::rows::{Rows, Spot};
+use super::rows::{Fold, Rows, Spot};
 use super::sheet::{Head, Layout, Sheet};
 use super::style::Style;
 use crate::columns::{Kind, OpColumn, Side, SlotColumn, UnmatchedColumn};
 use crate::rows::{Cell, OpRow};
+use probe_compare::BETWEEN_PIECES;
 use probe_judge::{Role, Verdict};
 use probe_pair::Paired;
 
@@ -56,6 +57,21 @@ impl Column for UnmatchedColumn {
     fn meaning(self) -> String {
         self.meaning().into()
     }
+}
+
+/// Pieces of a value up to which each has a row of its own.
+const MOST_PIECES: usize = 16;
+
+/// Returns the pieces of a value that have rows of their own: what ranks hold alike is said in the row of the value.
+fn pieces<'t>(cell: &'t Cell<'_>) -> impl Iterator<Item = &'t str> {
+    let text = if let Cell::Text(text) = cell { &**text } else { "" };
+    let count = text.split(BETWEEN_PIECES).count();
+    text.split(BETWEEN_PIECES).filter(move |_| (2..=MOST_PIECES).contains(&count))
+}
+
+/// Returns the number of rows of a value whose pieces a cell names.
+pub(super) fn height(cell: &Cell<'_>) -> u64 {
+    1 + pieces(cell).count() as u64
 }
 
 /// A table over one or more sheets with the same columns.
@@ -191,12 +207,18 @@ pub(super) struct Strip<'t, C> {
 
 impl<C: Column> Strip<'_, C> {
     /// Adds a row whose cells `put` writes.
-    fn row(&mut self, mut put: impl FnMut(&mut Rows, C)) {
+    fn row(&mut self, put: impl FnMut(&mut Rows, C)) {
+        self.folded(Fold::Nothing, put);
+    }
+
+    /// The same for a row that is folded.
+    fn folded(&mut self, fold: Fold, mut put: impl FnMut(&mut Rows, C)) {
         let (_, row) = self.table.place(self.after);
         if self.pieces.last().is_none_or(|piece| piece.complete != row) {
             self.pieces.push(Rows::below(row));
         }
         let Some(rows) = self.pieces.last_mut() else { return };
+        rows.set_fold(fold);
         for &column in &self.table.columns {
             put(rows, column);
         }
@@ -225,9 +247,26 @@ fn wide_enough(label: &str) -> u16 {
 }
 
 impl Strip<'_, SlotColumn> {
-    /// Adds the row of a slot.
+    /// Adds the row of a slot, and folded below it a row for each piece that ranks hold. These bear the names of op and slot, so that a filter
+    /// keeps them together.
     pub(super) fn slot<'a>(&mut self, cell: impl Fn(SlotColumn) -> Cell<'a>) {
-        self.row(|rows, column| {
+        let held = cell(SlotColumn::Pieces);
+        let fold = if height(&held) > 1 { Fold::Above } else { Fold::Nothing };
+        self.value(fold, &cell);
+        for piece in pieces(&held) {
+            self.folded(Fold::Below, |rows, column| match column {
+                SlotColumn::Step | SlotColumn::Rank | SlotColumn::Order => {
+                    put(rows, &cell(column), Style::Centre);
+                }
+                SlotColumn::Op | SlotColumn::Slot => put(rows, &cell(column), Style::Muted),
+                SlotColumn::Pieces => rows.text(Style::Indented, piece),
+                _ => rows.skip(),
+            });
+        }
+    }
+
+    fn value<'a>(&mut self, fold: Fold, cell: impl Fn(SlotColumn) -> Cell<'a>) {
+        self.folded(fold, |rows, column| {
             let cell = cell(column);
             let style = match column {
                 SlotColumn::Verdict => verdict_style(&cell),

@@ -21,7 +21,10 @@ pub(super) type Place = (u64, u32, usize);
 
 /// An op whose rows are to be written.
 pub(super) trait TableOp: Sync {
-    /// Writes a row for each of its values.
+    /// Returns the number of rows that each of its values takes.
+    fn heights(&self) -> Vec<u64>;
+
+    /// Writes a row for each of its values, and those that are folded below it.
     fn values(&self, strip: &mut Strip<'_, SlotColumn>);
 
     /// Writes its row, which links to `details`.
@@ -37,8 +40,8 @@ pub(super) struct Entry<O> {
     pub(super) op: O,
     /// True if it is in the table of ops.
     pub(super) in_summary: bool,
-    /// Rows in the table of values.
-    pub(super) values: u64,
+    /// True if its values are in the table of values.
+    pub(super) in_values: bool,
     /// Rows in the table of ops that only one side has.
     pub(super) unmatched: u64,
     /// Where it is, if it is at fault.
@@ -52,6 +55,8 @@ struct Placed<O> {
     op: O,
     summary: Range<u64>,
     values: Range<u64>,
+    /// Rows of each value.
+    heights: Vec<u64>,
     unmatched: Range<u64>,
 }
 
@@ -102,7 +107,7 @@ impl Tables {
         Ok(())
     }
 
-    fn placed<O>(&mut self, ops: impl Iterator<Item = Entry<O>>) -> Vec<Placed<O>> {
+    fn placed<O: TableOp>(&mut self, ops: impl Iterator<Item = Entry<O>>) -> Vec<Placed<O>> {
         let (mut summary, mut values, mut unmatched) = (0, 0, 0);
         let place = |end: &mut u64, rows: u64| {
             *end += rows;
@@ -114,10 +119,12 @@ impl Tables {
                 self.unmatched_left_out += lone;
                 lone = 0;
             }
+            let heights = if entry.in_values { entry.op.heights() } else { Vec::new() };
             let placed = Placed {
                 op: entry.op,
                 summary: place(&mut summary, entry.in_summary.into()),
-                values: place(&mut values, entry.values),
+                values: place(&mut values, heights.iter().sum()),
+                heights,
                 unmatched: place(&mut unmatched, lone),
             };
             // An op without values has no row in that table.
@@ -146,7 +153,8 @@ impl Tables {
         let mut unmatched = self.unmatched.strip(first(|op| &op.unmatched));
         for placed in ops {
             let in_values = !placed.values.is_empty();
-            let spot = |place: usize| in_values.then(|| self.values.spot(placed.values.start + place as u64));
+            let above = |place: usize| placed.heights.iter().take(place).sum::<u64>();
+            let spot = |place| in_values.then(|| self.values.spot(placed.values.start + above(place)));
             if in_values {
                 placed.op.values(&mut values);
                 values.fill(placed.values.end);
