@@ -110,7 +110,7 @@ fn stale(case: &mut Case<'_>) -> bool {
 }
 
 /// Errors of the rows without padding and of those with it.
-struct Padded {
+struct ByPadding {
     clean: Vec<f64>,
     padded: Vec<f64>,
     /// True if the file tells the padding. Where it does not, it is taken to be what makes all samples as long as the longest.
@@ -119,7 +119,7 @@ struct Padded {
     follows: f64,
 }
 
-impl Padded {
+impl ByPadding {
     fn of(case: &Case<'_>) -> Self {
         let length = |sample: usize| {
             let last = case.table.samples[sample].range.clone().next_back()?;
@@ -183,7 +183,7 @@ impl Padded {
 
 /// Names the padding, if rows without it are clean.
 fn padding(case: &mut Case<'_>, rest: &Measures) -> bool {
-    let rows = Padded::of(case);
+    let rows = ByPadding::of(case);
     let Some(chance) = rows.chance(case.bound, rest.mean_abs > case.bound) else { return false };
     let before = case.pairs.total();
     case.clear();
