@@ -13,7 +13,7 @@ pub(super) const ALONE: f64 = 8.0;
 /// Returns true if an op does more than copy, or make a constant or memory; these show in what is made from them and
 /// data.
 pub(super) fn computes(node: &Node<'_>) -> bool {
-    !matches!(node.traits.kind, Kind::Copy | Kind::Shaped | Kind::Uninitialised) && !is_constant(node)
+    !matches!(node.traits.kind, Kind::Copy | Kind::Uninitialised) && !is_constant(node)
 }
 
 /// Returns true if a function has only non-tensor inputs and does not draw: `scalar_tensor`, `arange`.
