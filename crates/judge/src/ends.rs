@@ -95,17 +95,21 @@ fn rounding(flow: &Flow<'_>, ends: &[Place], values: &[ExpectedError], setting: 
 /// Where a module or an optimizer says what its parameters are, these count: what requires a gradient may also be a view
 /// that nobody recorded, and as far off as what is judged.
 fn drift(flow: &Flow<'_>) -> f64 {
-    let read: Vec<Place> = (0..flow.nodes.len())
-        .filter(|&op| flow.nodes[op].is_paired)
-        .flat_map(|op| flow.nodes[op].given().map(move |slot| (op, slot)))
-        .collect();
-    let is_parameter = |place: &Place| flow.side(*place) == SlotSide::Parameter;
-    let mut weights: Vec<Place> = read.iter().copied().filter(is_parameter).collect();
-    if weights.is_empty() {
-        weights = read.into_iter().filter(|&place| is_weight(flow, place)).collect();
-    }
-    let squares: f64 = weights.iter().map(|&place| flow.fact(place).relative().powi(2)).sum();
-    if weights.is_empty() { 0.0 } else { (squares / weights.len() as f64).sqrt() }
+    let paired = || flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
+    let read = || paired().flat_map(|(op, node)| node.given().map(move |slot| (op, slot)));
+    let parameters = read().filter(|&place| flow.side(place) == SlotSide::Parameter);
+    let error = root_mean_square(flow, parameters)
+        .or_else(|| root_mean_square(flow, read().filter(|&place| is_weight(flow, place))));
+    error.unwrap_or(0.0)
+}
+
+/// Returns the root mean square of the errors at these places; `None` if there are none.
+fn root_mean_square(flow: &Flow<'_>, places: impl Iterator<Item = Place>) -> Option<f64> {
+    let (sum, count) = places.fold((0.0, 0.0), |(sum, count), place| {
+        let error = flow.fact(place).relative();
+        (error.mul_add(error, sum), count + 1.0)
+    });
+    (count > 0.0).then(|| f64::sqrt(sum / count))
 }
 
 /// Returns true for a weight, and not for what an op made and that requires a gradient.
