@@ -2,7 +2,8 @@
 
 use super::Verdict;
 use super::difference::{Difference, Fact};
-use probe_dump::{DType, Number, Scalar};
+use super::precision::Precision;
+use probe_dump::{DType, Number, Scalar, TensorRecord};
 
 /// Largest relative difference at which two float arguments count as equal: one side may print float32 values.
 const SAME_FLOAT: f64 = 1e-6;
@@ -56,6 +57,20 @@ pub(super) fn compare(b: &Scalar, c: &Scalar, mixed_run: bool) -> Fact {
         (x, y) if x == y => Fact::certain(Verdict::BitEqual, Difference::None, "").equal(),
         _ => differs(Difference::Argument),
     }
+}
+
+/// Returns true for a tensor whose elements are all the number that the other side passes, up to the rounding of its
+/// type.
+pub(super) fn is_number_of(tensor: &TensorRecord, number: &Scalar) -> bool {
+    let Scalar::Number(number) = number else { return false };
+    let rounding = tensor.dtype.known().and_then(Precision::of).map_or(0.0, |precision| precision.unknown);
+    let is_equal = |end: Option<Number>| {
+        end.is_some_and(|end| {
+            end.same(*number)
+                || relative_difference(end.as_f64(), number.as_f64()) <= rounding.max(SAME_FLOAT)
+        })
+    };
+    is_equal(tensor.statistics.min()) && is_equal(tensor.statistics.max())
 }
 
 /// `True` and `1` are equal numbers but not the same argument; `1` and `1.0` are.

@@ -1,4 +1,5 @@
-//! Arguments that one side alone was given: the other side has the function's default, or no tensor.
+//! Arguments that one side alone was given: the other side has the function's default, no tensor, or a number in its
+//! place.
 
 use super::difference::{Difference, Fact};
 use super::excess::BEYOND;
@@ -50,12 +51,16 @@ pub(super) fn argument(flow: &Flow<'_>, place: Place) -> bool {
 }
 
 /// Returns true for a tensor that one side alone passes to a function, where its results are others than what both sides
-/// pass explains: a mask, weights of samples. `led` is what the function reads.
+/// pass explains: a mask, weights of samples, a learned factor for which the other side has a number. `led` is what the
+/// function reads.
 pub(super) fn tensor(flow: &Flow<'_>, place: Place, led: &[Place]) -> bool {
     let node = &flow.nodes[place.0];
     let (b, c) = flow.pair.slot_at(place.0, place.1);
     let passes = |slot: Option<&Slot>| slot.is_some_and(|slot| slot.value.tensor().is_some());
-    let lacks = |slot: Option<&Slot>| slot.is_none_or(|slot| matches!(slot.value, Value::None));
+    let is_number =
+        |slot: Option<&Slot>| slot.is_some_and(|slot| matches!(slot.value, Value::Scalar(Scalar::Number(_))));
+    let lacks =
+        |slot: Option<&Slot>| slot.is_none_or(|slot| matches!(slot.value, Value::None)) || is_number(slot);
     let is_optional = (passes(b) && lacks(c)) || (lacks(b) && passes(c));
     if !is_optional || node.is_backward() || node.traits.optimizes || reads_another_size(flow, place.0) {
         return false;
@@ -70,7 +75,9 @@ pub(super) fn tensor(flow: &Flow<'_>, place: Place, led: &[Place]) -> bool {
     let given = facts().map(Fact::relative).fold(0.0, f64::max);
     node.results().map(|slot| flow.fact((place.0, slot))).any(|fact| {
         let rounding = fact.dtype.and_then(Precision::of).map_or(0.0, |precision| precision.unknown);
-        let bound = (BEYOND * given.max(rounding)).max(COARSEST_PRODUCT);
+        // Numbers that differ from the other side's number show at any size.
+        let least = if is_number(b) || is_number(c) { 0.0 } else { COARSEST_PRODUCT };
+        let bound = (BEYOND * given.max(rounding)).max(least);
         fact.difference == Difference::Numbers && fact.relative() > bound
     })
 }

@@ -1,5 +1,6 @@
 //! Facts about one pair of slots of any content.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -97,8 +98,14 @@ impl SlotView<'_> {
             (Value::Unsupported, _) | (_, Value::Unsupported) => {
                 Fact::certain(Verdict::Unknown, Difference::None, "the capture could not record this value")
             }
+            (Value::Tensor(x), Value::Scalar(y)) if argument::is_number_of(x, y) => {
+                Fact::certain(Verdict::Close, Difference::None, "all elements are the candidate's number")
+            }
+            (Value::Scalar(x), Value::Tensor(y)) if argument::is_number_of(y, x) => {
+                Fact::certain(Verdict::Close, Difference::None, "all elements are the baseline's number")
+            }
             (x, y) => {
-                let reason = format!("{} in the baseline, {} in the candidate", kind_of(x), kind_of(y));
+                let reason = format!("{} in the baseline, {} in the candidate", shown(x), shown(y));
                 if matches!((x, y), (Value::Tensor(_), _) | (_, Value::Tensor(_))) {
                     Fact::certain(Verdict::Missing, Difference::Missing, &reason)
                 } else {
@@ -115,6 +122,14 @@ fn kind_of(value: &Value) -> &'static str {
         Value::Scalar(_) => "a scalar",
         Value::None => "None",
         Value::Unsupported => "an unrecorded value",
+    }
+}
+
+/// Describes a value where the other side has one of another kind: a number by itself, other values by their kind.
+fn shown(value: &Value) -> Cow<'static, str> {
+    match value {
+        Value::Scalar(scalar @ Scalar::Number(_)) => scalar.to_string().into(),
+        other => kind_of(other).into(),
     }
 }
 

@@ -74,6 +74,21 @@ fn calls_that_differ_in_their_gradients_alone_are_named_in_the_forward_pass() {
 }
 
 #[test]
+fn a_tensor_for_a_number_is_an_argument_unless_it_holds_that_number() {
+    let (x, ones) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]).map(|_| 1.0));
+    let gain = ones.off(3, 1e-3);
+    let judged = |factor: &Drawn| {
+        let mut part = Part::default();
+        part.op("Tensor.mul.0.forward").tensor("input.0", &x, &x);
+        part.tensor_of_one("input.1", factor).number("input.1", [None, Some(1.0)]);
+        part.tensor("output.0", &x.with(factor, |x, factor| x * factor), &x);
+        named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(&gain), [Cause::Argument]);
+    assert_eq!(judged(&ones), []);
+}
+
+#[test]
 fn a_tensor_of_one_side_alone_is_an_argument_where_it_changes_the_result() {
     let (x, weights) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
     let (tanh, weighted) = (x.map(f64::tanh), x.with(&weights, |x, weight| x * weight));
