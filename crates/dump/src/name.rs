@@ -59,7 +59,23 @@ pub fn without_module_prefix(name: &str) -> &str {
     MODULE_PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
+/// Functions that return memory without writing to it.
+const ALLOCATING: [&str; 7] = [
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "empty_permuted",
+    "empty_with_format",
+    "new_empty",
+    "new_empty_strided",
+];
+
 impl OpName {
+    /// Returns true for a function that returns memory without writing to it: what it returns holds whatever was there.
+    pub fn only_allocates(&self) -> bool {
+        self.kind == OpKind::Api && ALLOCATING.contains(&self.api())
+    }
+
     /// Returns true if the op is a collective: a function that the program calls, or a dispatcher op from the namespaces `c10d` and
     /// `_c10d_functional`.
     pub fn is_collective(&self) -> bool {
@@ -202,6 +218,17 @@ impl fmt::Debug for OpName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_function_that_only_allocates_is_told_by_its_name() {
+        let allocates = |name: &str| OpName::parse(name).only_allocates();
+        assert!(
+            ["Torch.empty.0.forward", "Aten.empty_strided.3.forward", "Tensor.new_empty.0.forward"]
+                .map(allocates)
+                == [true; 3]
+        );
+        assert!(["Torch.zeros.0.forward", "Module.empty.Empty.forward.0"].map(allocates) == [false; 2]);
+    }
 
     #[test]
     fn names_are_split_from_the_right() {

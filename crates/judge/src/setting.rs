@@ -137,10 +137,6 @@ fn autocast(side: &Rank) -> Option<&'static Precision> {
     coarse.reduce(Precision::coarser).filter(|precision| precision.unit > single.unit)
 }
 
-/// APIs that return memory without writing to it.
-const UNINITIALISED: [&str; 6] =
-    ["empty", "empty_like", "empty_strided", "empty_with_format", "new_empty", "new_empty_strided"];
-
 /// Ops that overwrite their first input without reading it.
 const OVERWRITING: [&str; 8] =
     ["copy_", "zero_", "fill_", "normal_", "uniform_", "bernoulli_", "exponential_", "random_"];
@@ -175,7 +171,7 @@ pub(super) fn is_uninitialised(op: &Op, slot: &Slot) -> bool {
     // MindSpore's primitive on CPU returns batch statistics that it does not compute.
     let unset =
         op.name.stem().starts_with("Primitive.") && api == "BatchNorm" && UNSET.contains(&&*slot.path);
-    (slot.side == SlotSide::Output && (UNINITIALISED.contains(&api) || unset))
+    (slot.side == SlotSide::Output && (op.name.only_allocates() || unset))
         || PARTLY_WRITTEN.contains(&(api, &*slot.path))
         || (received && op.name.phase() == Phase::Forward && RECEIVING.contains(&api))
         || (slot.side == SlotSide::Input && &*slot.path == "input.0" && OVERWRITING.contains(&api))

@@ -106,18 +106,13 @@ pub(crate) fn without_unwritten(ops: &mut [Op]) {
             }
         }
         let writes = op.name.api().ends_with('_') && !op.name.api().starts_with('_');
-        if only_allocates(&op.name) || (read && !others && !writes) {
+        if op.name.only_allocates() || (read && !others && !writes) {
             for held in op.slots.iter_mut().filter(|slot| slot.side.is_result()) {
                 unwritten.extend(held.identity);
                 held.value = Value::Unsupported;
             }
         }
     }
-}
-
-/// Returns true for a call whose result is memory that nothing was written to: its size may be that of a shard, its content is nobody's.
-fn only_allocates(name: &OpName) -> bool {
-    name.kind() == OpKind::Api && matches!(name.api(), "empty" | "empty_like" | "empty_strided" | "new_empty")
 }
 
 /// Leaves out what only these ranks give by name, and adds what only the other run gives.

@@ -25,9 +25,6 @@ const OPTIMIZER: &str = "Optimizer.";
 /// Functions that write infinity on purpose.
 const FILLS: [&str; 8] = ["masked_fill", "full", "fill", "where", "triu", "tril", "full_like", "new_full"];
 
-/// Functions that return memory that nobody has written.
-const UNWRITTEN: [&str; 4] = ["empty", "empty_like", "new_empty", "empty_strided"];
-
 /// Fraction of the values of a kind that must agree on all ranks for all of this kind to count as replicas.
 const REPLICATED: f64 = 0.9;
 
@@ -203,7 +200,7 @@ impl RankFacts {
 
     /// Records an op whose results are not finite although its inputs are.
     fn look_for_birth(&mut self, op: &Op, order: usize, collectives: usize, collective: bool) {
-        if UNWRITTEN.contains(&op.name.api()) {
+        if op.name.only_allocates() {
             return;
         }
         let flaws = |result: bool| {
