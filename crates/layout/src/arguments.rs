@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use probe_dump::{DType, Number, Op, OpKind, OpName, Printed, Rank, Scalar, SeenAs, Slot, SlotSide, Value};
+use probe_dump::{DType, Number, Op, OpKind, Printed, Rank, Scalar, SeenAs, Slot, SlotSide, Value};
 
 use super::remark::{Remark, Remarks};
 
