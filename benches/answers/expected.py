@@ -255,9 +255,8 @@ def arising(mine: list[Op], theirs: list[Op]) -> Iterator[list[Op]]:
     """Every place where a difference arises, in order: ops of both sides that belong to it."""
     # The results of pairs that are each value: those of one op are told apart.
     made_mine, made_theirs = defaultdict[str, set[tuple[int, str]]](set), defaultdict[str, set[tuple[int, str]]](set)
-    sides = [[kind(op.name) for op in ops] for ops in (mine, theirs)]
     number = 0
-    for tag, a, b, c, d in SequenceMatcher(None, *sides, autojunk=False).get_opcodes():
+    for tag, a, b, c, d in aligned(mine, theirs):
         if tag != "equal":
             yield [*mine[a:b], *theirs[c:d]]
             continue
@@ -273,6 +272,21 @@ def arising(mine: list[Op], theirs: list[Op]) -> Iterator[list[Op]]:
                 for slot, value in results.items():
                     made[str(value)].add((number, slot))
             number += 1
+
+
+def aligned(mine: list[Op], theirs: list[Op]) -> Iterator[tuple[str, int, int, int, int]]:
+    """Which ops belong together, as `get_opcodes` says it. What is equal to the bit comes first: of two products in a row it is the
+    second that the other side lacks, where the first is the same.
+    """
+    sides = [[kind(op.name) for op in ops] for ops in (mine, theirs)]
+    pairs = zip(mine, theirs, *sides, strict=False)
+    same = (one == other and not differing(a.reads, b.reads) and not differing(a.results, b.results) for a, b, one, other in pairs)
+    begins = next((at for at, is_same in enumerate(same) if not is_same), min(map(len, sides)))
+    yield "equal", 0, begins, 0, begins
+    rest = [side[begins:] for side in sides]
+    for tag, *bounds in SequenceMatcher(None, *rest, autojunk=False).get_opcodes():
+        a, b, c, d = (begins + bound for bound in bounds)
+        yield tag, a, b, c, d
 
 
 def kind(name: str) -> str:
