@@ -101,6 +101,9 @@ impl Walk<'_, '_> {
         match self.flow.side(place) {
             SlotSide::Parameter => 0.0,
             _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
+            _ if !self.flow.nodes[place.0].is_backward() && self.was_rounded(place) => {
+                self.worst.max(fact.relative())
+            }
             // A loss between modules may choose, as that of a quantile does.
             _ if self.flow.modules_alone
                 && self.flow.nodes[place.0].is_backward()

@@ -47,6 +47,30 @@ impl Walk<'_, '_> {
             && self.largest_error(place).is_some_and(|alone| alone >= ONE_ELEMENT * fact.distance)
     }
 
+    /// Returns true if unrecorded functions rounded a value to few numbers, as quantisation does, and what differs may be
+    /// the few elements that noise carried over a threshold: the others are equal to the bit, although what the module
+    /// was given is off.
+    pub(super) fn was_rounded(&self, place: Place) -> bool {
+        let Some(parent) = self.flow.parent(place.0).filter(|_| self.flow.modules_alone) else {
+            return false;
+        };
+        let given = self.flow.given(parent).into_iter();
+        let is_given_off = self.inside[parent] > 0.0
+            || given.into_iter().any(|place| self.flow.fact(place).is_float && !self.flow.fact(place).exact);
+        let counted = match self.flow.evidence.at(place.0, place.1) {
+            Evidence::Data(kept) => Some((kept.metrics().different as f64, self.flow.fact(place).len)),
+            Evidence::Recorded(recorded) => recorded
+                .sketch
+                .as_ref()
+                .map(|sketch| (f64::from(sketch.lanes - sketch.equal_lanes), f64::from(sketch.lanes))),
+            _ => None,
+        };
+        let flips = transfer::flips(self.flow.fact(place).len, self.worst);
+        is_given_off
+            && flips > ONE_FLIP
+            && counted.is_some_and(|(changed, of)| changed <= FEW + flips && 2.0 * changed <= of)
+    }
+
     /// Returns true if the error of an arriving gradient may be that of the few elements that unrecorded
     /// functions let through on one side only.
     pub(super) fn may_be_few_choices(&self, place: Place) -> bool {

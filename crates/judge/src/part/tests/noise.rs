@@ -2,6 +2,8 @@
 
 use super::named;
 use crate::drawn::{Drawn, Part};
+use crate::expected::Walk;
+use crate::setting::Setting;
 
 #[test]
 fn gates_that_flip_hide_most_of_their_error_from_statistics() {
@@ -84,4 +86,26 @@ fn a_view_that_nobody_recorded_has_the_error_of_what_it_views() {
     };
     assert!(!is_named(false));
     assert!(is_named(true), "in another order on one side alone");
+}
+
+#[test]
+fn a_function_between_modules_that_leaves_most_equal_to_the_bit_rounds_and_may_flip() {
+    let (x, made) =
+        (Drawn::normal(51, &[40, 30]), Drawn::normal(51, &[40, 30]).map(|x| (8.0 * x).round() / 8.0));
+    let is_explained = |given: &Drawn, changed: &Drawn| {
+        let mut part = Part::default();
+        part.op("Module.block.up.Linear.forward.0").tensor("input.0", &x, &x).tensor("output.0", &x, given);
+        part.op("Module.block.down.Linear.forward.0").tensor("input.0", &made, changed);
+        part.op("Module.block.Rounded.forward.0").tensor("input.0", &x, &x);
+        part.flow(|flow| {
+            let expected = Walk::over(flow, &Setting::of(flow.pair), 0.0);
+            let arrival = expected.values.iter().find(|value| value.place == (1, 0)).unwrap();
+            arrival.explained >= arrival.error
+        })
+    };
+    let (noisy, mut flipped) = (x.off(52, 1e-6), made.clone());
+    flipped.values[17] += 0.125;
+    assert!(is_explained(&noisy, &flipped));
+    assert!(!is_explained(&x, &flipped), "nothing led to it");
+    assert!(!is_explained(&noisy, &made.off(53, 1e-3)), "all elements are off");
 }
