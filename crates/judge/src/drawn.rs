@@ -110,6 +110,15 @@ impl Drawn {
     }
 }
 
+/// Returns the side of a slot by its path.
+fn side_of(path: &str) -> SlotSide {
+    match path.split('.').next() {
+        Some("output") => SlotSide::Output,
+        Some("parameter") => SlotSide::Parameter,
+        _ => SlotSide::Input,
+    }
+}
+
 struct NoStore;
 
 impl TensorStore for NoStore {
@@ -124,12 +133,18 @@ pub(super) struct Part {
     sides: [Vec<Op>; 2],
     values: Vec<(Drawn, Drawn)>,
     by_statistics: bool,
+    step: u64,
 }
 
 impl Part {
     /// Begins a part of which statistics were recorded, and no elements.
     pub(super) fn of_statistics() -> Self {
         Self { by_statistics: true, ..Self::default() }
+    }
+
+    /// Begins a part of a step behind the first, of which nothing earlier was recorded.
+    pub(super) fn of_later_step() -> Self {
+        Self { step: 1, ..Self::default() }
     }
 
     /// Adds an op of both sides.
@@ -142,14 +157,9 @@ impl Part {
 
     /// Adds a tensor to the last op: the baseline's and the candidate's.
     pub(super) fn tensor(&mut self, path: &str, baseline: &Drawn, candidate: &Drawn) -> &mut Self {
-        let side = match path.split('.').next() {
-            Some("output") => SlotSide::Output,
-            Some("parameter") => SlotSide::Parameter,
-            _ => SlotSide::Input,
-        };
         for (ops, drawn) in self.sides.iter_mut().zip([baseline, candidate]) {
             let value = Value::Tensor(Arc::new(drawn.record()));
-            ops.last_mut().unwrap().slots.push(Slot::new(path, side, value));
+            ops.last_mut().unwrap().slots.push(Slot::new(path, side_of(path), value));
         }
         self.values.push((baseline.clone(), candidate.clone()));
         self
@@ -158,7 +168,7 @@ impl Part {
     /// Adds a tensor that the baseline alone has to the last op.
     pub(super) fn tensor_of_one(&mut self, path: &str, baseline: &Drawn) -> &mut Self {
         let value = Value::Tensor(Arc::new(baseline.record()));
-        self.sides[0].last_mut().unwrap().slots.push(Slot::new(path, SlotSide::Input, value));
+        self.sides[0].last_mut().unwrap().slots.push(Slot::new(path, side_of(path), value));
         self
     }
 
@@ -232,7 +242,8 @@ impl Part {
         let [baseline, candidate] = [rank(&self.sides[0]), rank(&self.sides[1])];
         let Alignment { ops, .. } = align(&baseline, &candidate, &Mapping::default());
         let substitutions = substitutions(&baseline, &candidate, &ops);
-        let pair = PartPair { step: 0, rank: 0, since: None, baseline, candidate, ops, substitutions };
+        let pair =
+            PartPair { step: self.step, rank: 0, since: None, baseline, candidate, ops, substitutions };
         let mut evidence = PartEvidence::default();
         let mut values = self.values.iter();
         for op in &pair.ops {

@@ -7,7 +7,7 @@ use super::candidate::Candidate;
 use super::difference::Identities;
 use super::expected::{ExpectedErrors, GradientErrors, Walk};
 use super::family::{self, Learned};
-use super::flow::{Flow, Place};
+use super::flow::{Flow, Node, Place};
 use super::marks;
 use super::ops::Kind;
 use super::outliers::Seen;
@@ -16,7 +16,7 @@ use super::tolerance::DTypeTolerance;
 use super::update::{self, Weights};
 use super::value::{ExpectedError, ValueKind};
 use super::views::{Extremes, extremes};
-use probe_dump::{OpKind, Phase};
+use probe_dump::{OpKind, Phase, SlotSide};
 use probe_pair::slot_key;
 
 /// Fraction of weights that must be equal to the bit (within rounding) for the others to stand out: more than
@@ -105,6 +105,7 @@ pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (E
             |place: Place| extremes(flow, place).is_some_and(|value| history.made.contains(&value));
         expected.values.retain(|value| value.family.role != ValueKind::Arrival || !is_carried(value.place));
     }
+    with_unseen_drift(flow, &drifted, &mut expected);
     without_flow(flow, &mut expected);
     update::within(flow, &mut expected.values);
     if consecutive && !history.optimizer_seen {
@@ -197,6 +198,30 @@ fn rewritten_weights(flow: &Flow<'_>, weights: &[&ExpectedError]) -> HashSet<Pla
         key.is_some_and(|key| *first.entry(key).or_insert(place) != place)
     });
     moved.collect()
+}
+
+/// Expects of a module what weights have drifted by that one side alone recorded, in a module of its own inside.
+fn with_unseen_drift(flow: &Flow<'_>, drifted: &[Place], expected: &mut ExpectedErrors) {
+    let has_weights = |op: usize| {
+        let node = &flow.nodes[op];
+        !node.is_paired && (0..node.slot_count()).any(|slot| flow.side((op, slot)) == SlotSide::Parameter)
+    };
+    let owner = |op: usize| {
+        let outer = flow.around(op).find(|&outer| flow.nodes[outer].is_paired)?;
+        flow.nodes[outer].op.name.module_path()
+    };
+    if drifted.is_empty() || !flow.modules_alone {
+        return;
+    }
+    let owners: HashSet<&str> =
+        (0..flow.nodes.len()).filter(|&op| has_weights(op)).filter_map(owner).collect();
+    let drift = marks::largest_error(flow, drifted.iter());
+    for value in &mut expected.values {
+        let is_owner = |node: &Node<'_>| node.op.name.module_path().is_some_and(|path| owners.contains(path));
+        if value.family.role == ValueKind::Result && is_owner(&flow.nodes[value.place.0]) {
+            value.explained = value.explained.hypot(drift);
+        }
+    }
 }
 
 /// Gives saved variables and the tensors of a collection fixed bounds by dtype: they follow from nothing that

@@ -273,7 +273,11 @@ impl<'f, 'a> Agreement<'f, 'a> {
             let Some(forward) = forward else { continue };
             let given = self.sides(forward, false).into_iter().filter(|(of, ..)| *of == side);
             for (_, _, slot) in given.filter(|(_, _, slot)| is_trained(slot)) {
-                let makers: Vec<Place> = self.makers(side, forward, slot).collect();
+                // An op that returns what it reads, as `to` does in the same type, makes nothing.
+                let hands_on =
+                    |maker: &Place| self.flow.values.readers(side, slot).any(|reader| reader.0 == maker.0);
+                let makers: Vec<Place> =
+                    self.makers(side, forward, slot).filter(|maker| !hands_on(maker)).collect();
                 let readers = self.flow.values.readers(side, slot).filter(|_| makers.is_empty());
                 let owners = readers.filter(|&place| self.flow.side(place) == SlotSide::Parameter);
                 found.extend(makers.iter().filter_map(|maker| self.in_phase(side, maker.0, Phase::Backward)));
@@ -469,3 +473,6 @@ fn root_of(joined: &[usize], mut group: usize) -> usize {
     }
     group
 }
+
+#[cfg(test)]
+mod tests;

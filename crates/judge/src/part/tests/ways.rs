@@ -283,3 +283,23 @@ fn statistics_tell_that_half_of_the_gradients_is_lost_behind_the_backward_pass()
     assert_eq!(judged(0.5), [Cause::Gradient]);
     assert_eq!(judged(0.98), []);
 }
+
+#[test]
+fn weights_that_one_side_alone_records_have_drifted_as_the_others() {
+    let (x, weight) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[30, 30]));
+    let made = x.linear(&weight);
+    let judged = |error: f64| {
+        let mut part = Part::of_later_step();
+        part.op_of(0, "Module.block.map.Conv2d.forward.0", &x, &made);
+        part.tensor_of_one("parameter.weight", &weight);
+        part.op("Module.block.Convolution.forward.0").tensor("input.0", &x, &x);
+        part.tensor("output.0", &made, &made.off(4, error));
+        let (drifted, read) = (weight.off(3, 1e-2), made.off(4, error));
+        part.op("Module.head.Linear.forward.0").tensor("input.0", &made, &read);
+        part.tensor("parameter.weight", &weight, &drifted);
+        part.tensor("output.0", &made.linear(&weight), &read.linear(&drifted));
+        part.judged("").findings.len()
+    };
+    assert_eq!(judged(1e-2), 0);
+    assert_eq!(judged(0.5), 1);
+}

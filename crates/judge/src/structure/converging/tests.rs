@@ -1,0 +1,23 @@
+//! Ways that a difference takes.
+
+use super::Agreement;
+use crate::drawn::{Drawn, Part};
+use crate::expected::ExpectedErrors;
+
+#[test]
+fn a_gradient_is_followed_to_the_parameter_that_an_op_handed_on() {
+    let (weight, g) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let followed = |handed_on: &Drawn| {
+        let mut part = Part::default();
+        part.op("Tensor.to.0.forward").tensor("input.0", &weight, &weight);
+        part.tensor("output.0", handed_on, handed_on);
+        part.op("Torch.exp.0.forward").tensor("input.0", handed_on, handed_on).requires_grad();
+        part.tensor("output.0", &g, &g);
+        part.op("Module.net.Net.forward.0").tensor("parameter.weight", &weight, &weight);
+        part.op("Torch.exp.0.backward").tensor("input.0", &g, &g).tensor("output.0", &weight, &weight);
+        part.op("Module.net.Net.parameters_grad.0").tensor("output.weight", &g, &g);
+        part.flow(|flow| Agreement::of(flow, &ExpectedErrors::default(), &[], None).accumulated(3))
+    };
+    assert_eq!(followed(&weight), [4, 4], "once for each side");
+    assert_eq!(followed(&weight.map(|value| 2.0 * value)), [0; 0], "its own backward pass comes between");
+}
