@@ -121,13 +121,21 @@ pub(super) fn changed_gradient(
     }
     let usual = median(&mut gradients.values().copied().collect::<Vec<f64>>());
     let rounding = setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
-    let slot = node.given().find(|&slot| {
+    let made = |slot: usize| {
+        let path = flow.slot((position, slot))?.path.strip_prefix("input.grad.")?;
+        let (module, name) = path.rsplit_once('.')?;
+        gradients.get(&(Box::from(module), Box::from(name))).copied()
+    };
+    let arrived: Vec<(usize, f64)> = node.given().filter_map(|slot| Some((slot, made(slot)?))).collect();
+    // Clipping scales all gradients by the norm of all, which is off by no more than they are together.
+    let norm = |slot: usize| flow.fact((position, slot)).norm;
+    let of_all = arrived.iter().map(|&(slot, _)| norm(slot)).fold(0.0, f64::hypot);
+    let off = arrived.iter().map(|&(slot, made)| made * norm(slot)).fold(0.0, f64::hypot);
+    let common = if of_all > 0.0 { off / of_all } else { 0.0 };
+    let &(slot, _) = arrived.iter().find(|&&(slot, made)| {
         let fact = flow.fact((position, slot));
-        let path = flow.slot((position, slot)).and_then(|slot| slot.path.strip_prefix("input.grad."));
-        let Some((module, name)) = path.and_then(|path| path.rsplit_once('.')) else { return false };
-        let made = gradients.get(&(Box::from(module), Box::from(name)));
         let differs = fact.difference == Difference::Numbers && fact.is_float && !fact.allowed;
-        differs && made.is_some_and(|&made| fact.relative() > BEYOND * made.hypot(usual).hypot(rounding))
+        differs && fact.relative() > BEYOND * made.hypot(usual).hypot(rounding).hypot(common)
     })?;
     let said = "differs between the backward pass, which agrees, and the step of the optimizer".to_owned();
     Some(Candidate { said, ..Candidate::at(position, Some(slot), Cause::Gradient) })

@@ -3,6 +3,9 @@
 use super::{NOISE, named};
 use crate::Cause;
 use crate::drawn::{Drawn, Part};
+use crate::expected::GradientErrors;
+use crate::setting::Setting;
+use crate::wiring;
 
 /// Gradients of four parameters, all off by `error` where the backward pass is off by `made`.
 fn named_with(made: f64, error: f64) -> Vec<(String, Cause)> {
@@ -26,4 +29,22 @@ fn gradients_that_are_no_sum_of_what_was_made_are_named() {
     let first = ("Module.layers.0.Linear.parameters_grad.1".to_owned(), Cause::Gradient);
     assert_eq!(named_with(NOISE, NOISE), []);
     assert_eq!(named_with(NOISE, 0.6), [first], "what the first of two batches left was dropped");
+}
+
+#[test]
+fn clipping_scales_all_gradients_by_the_norm_of_all() {
+    let (small, large) = (Drawn::normal(71, &[8, 4]), Drawn::normal(72, &[40, 30]));
+    let is_named = |of_large: f64| {
+        let mut part = Part::default();
+        part.op("Optimizer.SGD.step.0");
+        let scaled = |drawn: &Drawn| drawn.map(|value| 1.0001 * value);
+        part.tensor("input.grad.norm.weight", &small, &scaled(&small));
+        part.tensor("input.grad.head.weight", &large, &scaled(&large));
+        let made = [("norm", 1e-7), ("head", of_large)]
+            .map(|(module, error)| ((module.into(), "weight".into()), error));
+        let gradients = GradientErrors::from(made);
+        part.flow(|flow| wiring::changed_gradient(flow, &Setting::of(flow.pair), &gradients, 0)).is_some()
+    };
+    assert!(is_named(1e-7), "nothing else is off by as much");
+    assert!(!is_named(1e-3));
 }
