@@ -63,7 +63,8 @@ impl Walk<'_, '_> {
             Kind::Product | Kind::Recurrent | Kind::Attention => self.product.max(precision.least / 2.0),
             _ => precision.least / 2.0,
         };
-        let path = path.hypot(step).hypot(self.let_through(place, saved));
+        let path =
+            path.hypot(step).hypot(self.let_through(place, saved)).max(self.hidden_in_sum(place, given));
         self.note_made(place, if fact.statistics_only { path } else { 0.0 });
         if node.op.name.phase() == Phase::ParameterGradient {
             self.note_gradient(place);
@@ -88,6 +89,16 @@ impl Walk<'_, '_> {
         } else {
             0.0
         }
+    }
+
+    /// Returns the error that the values have together of which a sum is made: where the larger one agrees, as along a
+    /// residual connection, the extremes and the norm of the sum show little of it.
+    fn hidden_in_sum(&self, place: Place, given: &[(Place, InputError)]) -> f64 {
+        let (node, fact) = (&self.flow.nodes[place.0], self.flow.fact(place));
+        if !fact.statistics_only || node.traits.kind != Kind::Add || fact.norm <= 0.0 {
+            return 0.0;
+        }
+        given.iter().map(|(_, error)| error.absolute / fact.norm).fold(0.0, f64::hypot).min(1.0)
     }
 
     /// Passes on the error of the inputs below a sentinel that swamps the norm of a result.

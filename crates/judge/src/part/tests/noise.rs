@@ -109,3 +109,24 @@ fn a_function_between_modules_that_leaves_most_equal_to_the_bit_rounds_and_may_f
     assert!(!is_explained(&x, &flipped), "nothing led to it");
     assert!(!is_explained(&noisy, &made.off(53, 1e-3)), "all elements are off");
 }
+
+#[test]
+fn what_a_sum_hides_from_statistics_is_expected_behind_it() {
+    let (x, branch) = (Drawn::normal(61, &[40, 30]), Drawn::normal(62, &[40, 30]).map(|value| 0.01 * value));
+    let off = branch.off(63, 0.3);
+    let sum = |branch: &Drawn| x.with(branch, |a, b| a + b);
+    let mut part = Part::of_statistics();
+    part.op("Torch.tanh.0.forward").tensor("input.0", &branch, &off).tensor("output.0", &branch, &off);
+    part.op("Torch.add.0.forward").tensor("input.0", &x, &x).tensor("input.1", &branch, &off);
+    part.tensor("output.0", &sum(&branch), &sum(&off));
+    part.op("Torch.tanh.1.forward").tensor("input.0", &sum(&branch), &sum(&off));
+    part.tensor("output.0", &sum(&branch).map(f64::tanh), &sum(&off).map(f64::tanh));
+    let (shown, explained) = part.flow(|flow| {
+        let expected = Walk::over(flow, &Setting::of(flow.pair), 0.0);
+        let behind = expected.values.iter().find(|value| value.place == (2, 1)).unwrap();
+        (flow.fact((1, 2)).relative(), behind.explained)
+    });
+    let error = sum(&branch).with(&sum(&off), |b, c| b - c).norm() / sum(&branch).norm();
+    assert!(shown < 0.5 * error, "{shown} of {error}");
+    assert!(explained > 0.5 * error && explained < 2.0 * error, "{explained} for {error}");
+}
