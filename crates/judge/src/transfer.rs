@@ -11,6 +11,7 @@ use super::difference::Fact;
 use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
 use probe_dump::{Number, Phase, Scalar, SlotSide, Value};
+use probe_measure::Evidence;
 
 /// Slope of element-wise functions: GELU and `SiLU` reach 1.13 and 1.1.
 const SLOPE: f64 = 1.2;
@@ -22,6 +23,9 @@ const ROOT: f64 = 0.2;
 /// For elements of size 1, a fraction of about four times the error is so near a threshold that rounding may
 /// carry it over.
 const NEAR: f64 = 4.0;
+
+/// Multiple of its share of an error from which on a lane of a sketch holds the error of few elements.
+const LOADED: f64 = 3.0;
 
 /// Expected number of flips from which on choices count as flipped.
 const FLIPS: f64 = 0.3;
@@ -267,13 +271,26 @@ fn multiplied(flow: &Flow<'_>, given: &Inputs, len: f64) -> f64 {
     root(parts)
 }
 
-/// Returns the largest factor by which relative noise (in l2) of a divisor may grow in a quotient: its root
-/// mean square over its smallest element.
-fn magnification(flow: &Flow<'_>, place: Place) -> f64 {
+/// Returns the largest relative error (in l2) of a quotient by the error of its divisor: what its least elements are off
+/// by. The error of all, spread over them, counts there by their root mean square over the least; a root has most of
+/// its error at its least elements, which data show, and a sketch where few of its lanes hold nearly all of it.
+fn of_divisor(flow: &Flow<'_>, place: Place, error: InputError) -> f64 {
     let fact = flow.fact(place);
-    let Some((min, max)) = flow.extremes(place) else { return 1.0 };
+    let Some((min, max)) = flow.extremes(place) else { return error.relative };
     let smallest = if min > 0.0 { min } else { -max };
-    if smallest > 0.0 { (fact.norm / fact.len.max(1.0).sqrt() / smallest).max(1.0) } else { MIXED_DIVISOR }
+    if smallest <= 0.0 {
+        return MIXED_DIVISOR * error.relative;
+    }
+    let spread = (fact.norm / fact.len.max(1.0).sqrt() / smallest).max(1.0) * error.relative;
+    let alone = match flow.evidence.at(place.0, place.1) {
+        Evidence::Data(kept) => kept.metrics().max_rel_err,
+        Evidence::Recorded(recorded) => recorded.sketch.as_ref().and_then(|sketch| {
+            let usual = fact.distance / f64::from(sketch.lanes).sqrt();
+            (sketch.largest_lane > LOADED * usual).then_some(sketch.largest_lane / smallest)
+        }),
+        Evidence::Unreadable(_) | Evidence::Nothing => None,
+    };
+    spread.max(alone.unwrap_or(0.0).min(1.0))
 }
 
 /// Returns the factor by which relative error grows when the mean is removed: root mean square over deviation,

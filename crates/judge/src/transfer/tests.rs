@@ -277,3 +277,23 @@ fn the_gradient_of_a_sum_of_exponentials_has_the_absolute_errors_of_logits() {
         );
     });
 }
+
+#[test]
+fn a_root_has_its_error_where_a_quotient_by_it_is_largest() {
+    // Numbers of any size down to 1e-4, off by the same amount.
+    let x = Drawn::normal(81, &[40, 30]).map(|value| value.powi(6).abs() + 1e-4);
+    let noise = Drawn::normal(82, &[40, 30]);
+    let off = x.with(&noise, |value, noise| value + 3e-5 * noise.clamp(-1.0, 1.0));
+    let roots = (x.map(f64::sqrt), off.map(f64::sqrt));
+    let g = Drawn::normal(83, &[40, 30]);
+    let quotient = |root: &Drawn| g.with(root, |g, root| g / root);
+    let (error, explained) = errors(
+        "Aten.div.0.forward",
+        &[(g.clone(), g.clone()), roots.clone()],
+        &(quotient(&roots.0), quotient(&roots.1)),
+    );
+    let relative = roots.0.with(&roots.1, |b, c| b - c).norm() / roots.0.norm();
+    let by_size = relative * roots.0.norm() / 1200_f64.sqrt() / 1e-2;
+    assert!(error > 2.0 * by_size, "{error:.1e} against {by_size:.1e}");
+    assert!((1.0..20.0).contains(&(explained / error)), "{explained:.1e} for {error:.1e}");
+}

@@ -4,8 +4,8 @@ use super::super::ops::Kind;
 use super::super::scale::size_of_other;
 use super::super::slope;
 use super::{
-    BOTH_SIDES, InputError, Inputs, Passage, Place, SLOPE, flipped_gates, is_logarithm, largest,
-    magnification, positive, root, spread_out,
+    BOTH_SIDES, InputError, Inputs, Passage, Place, SLOPE, flipped_gates, is_logarithm, largest, of_divisor,
+    positive, root, spread_out,
 };
 
 impl Passage<'_, '_> {
@@ -57,8 +57,7 @@ impl Passage<'_, '_> {
             Kind::Logarithm if is_logarithm(node.base) => {
                 let (incoming, read) = node.incoming(&self.given, &self.saved);
                 let argument = read.iter().filter(|(place, _)| !flow.side(*place).is_result());
-                let divisor =
-                    |&(place, error): &(Place, InputError)| error.relative * magnification(flow, place);
+                let divisor = |&(place, error): &(Place, InputError)| of_divisor(flow, place, error);
                 largest(incoming.iter().map(|(_, error)| error.relative)) + largest(argument.map(divisor))
             }
             Kind::Root | Kind::Divide => {
@@ -66,7 +65,7 @@ impl Passage<'_, '_> {
                 // The root, or the divisor, which has the largest influence where it is small.
                 let divisor = |&(place, error): &(Place, InputError)| {
                     let divides = node.traits.kind == Kind::Divide || flow.side(place).is_result();
-                    error.relative * if divides { magnification(flow, place) } else { 1.0 }
+                    if divides { of_divisor(flow, place, error) } else { error.relative }
                 };
                 largest(incoming.iter().map(|(_, error)| error.relative)) + largest(read.iter().map(divisor))
             }

@@ -4,7 +4,7 @@ use super::super::ops::Kind;
 use super::super::slope;
 use super::{
     BOTH_SIDES, FEW, ONE_FLIP, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors,
-    is_logarithm, largest, magnification, multiplied, root, rows_summed,
+    is_logarithm, largest, multiplied, of_divisor, root, rows_summed,
 };
 
 /// Relative error of a vector of the other sign. Among equal numbers any rotation of their vectors is as good.
@@ -101,7 +101,7 @@ impl Passage<'_, '_> {
         let divides = self.node.traits.kind != Kind::Root;
         root(self.given.iter().enumerate().map(|(index, &(place, error))| {
             let is_divisor = divides && index + 1 == self.given.len();
-            error.relative * if is_divisor { magnification(self.flow, place) } else { 1.0 }
+            if is_divisor { of_divisor(self.flow, place, error) } else { error.relative }
         }))
     }
 
@@ -110,7 +110,7 @@ impl Passage<'_, '_> {
         if !is_logarithm(self.node.base) {
             return 0.0;
         }
-        let each = self.given.iter().map(|&(place, error)| error.relative * magnification(self.flow, place));
+        let each = self.given.iter().map(|&(place, error)| of_divisor(self.flow, place, error));
         largest(each) * FEW.sqrt() / self.scale
     }
 
