@@ -107,6 +107,9 @@ pub fn render(outcome: &RolloutOutcome, options: &RolloutTextOptions) -> String 
         ));
         lines.end();
     }
+    if !outcome.incomplete().is_empty() {
+        lines.line(Style::Plain, "");
+    }
     for fault in &outcome.faults {
         lines.begin("not read", INDENT);
         lines.words(&visible(fault));
