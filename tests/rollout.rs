@@ -366,7 +366,7 @@ fn wrong_input_is_one_line_with_place_and_repair() {
         (
             "one.csv",
             format!("{csv}0,1,5,-1.0\n"),
-            &["no log-probabilities of the trainer", "second argument"],
+            &["holds log-probabilities of one side", "second argument"],
         ),
         (
             "twice.csv",
@@ -378,6 +378,38 @@ fn wrong_input_is_one_line_with_place_and_repair() {
         ("short.jsonl", short, &["line 1: input_lengths says 2000, but token_ids has 57"]),
         ("other.json", "{\"a\": 1}".into(), &["holds no log-probabilities that are known here"]),
         ("bare.npy", "\u{93}NUMPY".into(), &["bare.npy"]),
+        (
+            "far.csv",
+            format!("{csv}0,18446744073709551615,5,-1\n0,,5,-1\n"),
+            &["line 2: position 18446744073709551615 is not a place in a sequence"],
+        ),
+        (
+            "rank_0.json",
+            "{\"logprob_entries\": [[], [{\"global_position\": 0, \"token_id\": 5}]]}".into(),
+            &["rank_0.json: logprob_entries[1][0]: missing field `logprob`", "record them again"],
+        ),
+        (
+            "rank_1.json",
+            "{\"logprob_entries\": [[{\"global_position\": \"a\", \"token_id\": 5, \"logprob\": -1}]]}"
+                .into(),
+            &["logprob_entries[0][0]: invalid type: string \"a\", expected a whole number of 0 or more"],
+        ),
+        (
+            "masked.csv",
+            "sample,position,token_id,rollout_logprob,trainer_logprob,mask\na,0,5,-1,-1,0\n".into(),
+            &["nothing was compared: no token is in the loss on both sides; check the mask"],
+        ),
+        (
+            "losses.csv",
+            "sample,position,token_id,rollout_logprob,trainer_logprob\na,0,5,-1,1\na,1,6,-2,2\n".into(),
+            &["2 of 2 values of the trainer are above 0", "instead of losses"],
+        ),
+        (
+            "failed.jsonl",
+            "{\"choices\": [{\"logprobs\": {\"content\": [{\"logprob\": -1}]}}]}\n{\"error\": \"busy\"}\n"
+                .into(),
+            &["line 2: has neither choices nor meta_info; leave out requests that failed"],
+        ),
     ] {
         let path = place.write(name, &text);
         let (code, said, error) = probe(&["rollout", &path.display().to_string(), "--format", "json"]);
@@ -389,4 +421,71 @@ fn wrong_input_is_one_line_with_place_and_repair() {
     place.write("folder/train_data_step2.jsonl", &nemo[..700]);
     let (code, report) = compared(&[&place.folder.path().join("folder")]);
     assert_eq!((code, &report["verdict"], &report["tokens"]), (3, &json!("incomplete"), &json!(251)));
+}
+
+#[test]
+fn differences_without_their_mask_name_the_file_that_is_expected() {
+    let place = Samples::new();
+    for (has, lacks) in
+        [("prob_diff_step_1.npy", "prob_mask_step_1.npy"), ("prob_mask_step_1.npy", "prob_diff_step_1.npy")]
+    {
+        let folder = place.folder.path().join(has);
+        fs::create_dir(&folder).unwrap();
+        fs::copy(data(has), folder.join(has)).unwrap();
+        for path in [folder.join(has), folder.clone()] {
+            let (code, said, error) = probe(&["rollout", &path.display().to_string(), "--format", "json"]);
+            let expected = format!("{has}: {lacks} is not beside it; copy it there");
+            assert_eq!((code, &*said, error.lines().count()), (2, "", 1), "{error}");
+            assert!(error.contains(&expected), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_step_that_one_side_lacks_is_not_compared() {
+    let place = Samples::new();
+    // The name of a file says its step where the rows do not.
+    let side = |folder: &str, steps: &[u32]| {
+        for step in steps {
+            let rows = Samples::rows(|sample, t, token, value| {
+                format!("{sample},{t},{},{value}\n", token + 100 * step)
+            });
+            place.write(
+                &format!("{folder}/step{step}.csv"),
+                &format!("sample,position,token_id,logprob\n{rows}"),
+            );
+        }
+        place.folder.path().join(folder)
+    };
+    let (all, some) = (side("all", &[1, 2, 3]), side("some", &[1, 3]));
+    for (rollout, trainer, lacks) in [(&all, &some, "trainer"), (&some, &all, "rollout")] {
+        let (code, report) = compared(&[rollout, trainer]);
+        assert_eq!((code, &report["verdict"], &report["tokens"]), (3, &json!("incomplete"), &json!(30)));
+        let answer = format!("incomplete: the {lacks} has nothing of step 2 (30 tokens in 2 steps)");
+        assert_eq!(report["answer"], json!(answer));
+        let line = format!("step 2: the {lacks} has no log-probabilities of it; not compared");
+        assert_eq!(report["incomplete"], json!([line]));
+    }
+    let (code, _) = compared(&[&all, &all]);
+    assert_eq!(code, 0);
+    let other = side("other", &[2]).display().to_string();
+    let (code, _, error) = probe(&["rollout", &some.display().to_string(), &other, "--format", "json"]);
+    assert!(code == 2 && error.contains("it has 2, the rollout 1, 3; record both of one step"), "{error}");
+}
+
+#[test]
+fn a_sample_without_values_of_one_side_is_not_compared() {
+    let place = Samples::new();
+    let rows = Samples::rows(|sample, t, token, value| {
+        let trainer = if sample == 1 { String::new() } else { value.to_string() };
+        format!("{sample},{t},{token},{value},{trainer}\n")
+    });
+    let file =
+        place.write("a.csv", &format!("sample,position,token_id,rollout_logprob,trainer_logprob\n{rows}"));
+    let (code, report) = compared(&[&file]);
+    let line = "step 0: the trainer has no log-probabilities of sample 1; not compared";
+    assert_eq!((code, &report["incomplete"]), (3, &json!([line])));
+    let (_, said, _) = probe(&["rollout", &file.display().to_string(), "-o", "-"]);
+    assert!(said.starts_with("incomplete: 1 sample of one side alone, first in step 0 (11 tokens"), "{said}");
+    assert!(said.contains("lacking   step 0: the trainer has no log-probabilities of sample 1;"), "{said}");
 }

@@ -1,4 +1,8 @@
-"""Asks `probe rollout` about the pairs of make.py: score.py FOLDER HALF. Of a sealed half it prints counts alone."""
+"""Asks `probe rollout` about the pairs of make.py: score.py FOLDER HALF. Of a sealed half it prints counts alone.
+
+The last two columns are pairs of at least twice the noise, which is the mean of |d| of the sound pair with the most rows of the same model and type, and those of
+them with the right answer. Of causes that hide in rounding it is what no bookkeeping explains that counts.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,12 @@ def judged(expected: list[str], found: list[str], rest: float, dtype: str) -> st
     return "missed" if not found else "wrong"
 
 
+def noise_of(pairs: list[dict], steps: dict[int, dict]) -> float:
+    """Mean of |d| of the sound pair with the most rows; infinite if there is none."""
+    sound = [(pair["rows"], at) for at, pair in enumerate(pairs) if pair["fault"] == "sound"]
+    return steps[max(sound)[1]]["all"]["mean_abs"] if sound else float("inf")
+
+
 def main(folder: Path, half: str) -> None:
     program = os.environ.get("PROBE_BIN", "probe")
     counts: dict[str, Counter[str]] = {}
@@ -44,15 +54,22 @@ def main(folder: Path, half: str) -> None:
         if done.returncode not in (0, 1):
             sys.exit(done.stderr)
         steps = {step["step"]: step for step in json.loads(done.stdout)["steps"]}
-        for at, pair in enumerate(json.loads(place.read_text())):
+        pairs = json.loads(place.read_text())
+        noise = noise_of(pairs, steps)
+        for at, pair in enumerate(pairs):
             step = steps[at]
             found = [finding["cause"] for finding in step["findings"]]
             answer = judged(pair["expected"], found, step["rest"]["mean_abs"], dtype)
-            counts.setdefault(pair["fault"], Counter())[answer] += 1
+            of = counts.setdefault(pair["fault"], Counter())
+            of[answer] += 1
+            size = step["rest" if set(pair["expected"]) & set(HIDDEN) else "all"]["mean_abs"]
+            if pair["expected"] and size >= 2 * noise:
+                of["twice"] += 1
+                of["right"] += answer == "named"
             if half == "seen" and answer not in ("named", "hidden"):
                 said = "; ".join(finding["evidence"][:110] for finding in step["findings"])
                 print(f"{answer}: {pair['fault']} {model} {dtype} {pair['rows']} rows, mean |d| {step['all']['mean_abs']:.2e}: {found} {said}")
-    order = ("named", "class", "hidden", "more", "missed", "wrong", "false")
+    order = ("named", "class", "hidden", "more", "missed", "wrong", "false", "twice", "right")
     print(f"{half:24}" + "".join(f"{word:>8}" for word in order))
     total: Counter[str] = Counter()
     for fault in EXPECTED:

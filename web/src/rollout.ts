@@ -11,7 +11,7 @@ import { named, say, w } from "./words";
 const SHOWN = 200;
 /** Steps whose causes and tokens are told at most. */
 const DETAILS = 50;
-const CHART = { width: 560, height: 220, left: 52, right: 10, top: 10, bottom: 26 };
+const CHART = { width: 560, height: 220, left: 76, right: 10, top: 10, bottom: 26 };
 
 export function rollout(root: HTMLElement, head: Head): void {
   const page = head.data as RolloutPage;

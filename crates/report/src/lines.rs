@@ -33,10 +33,14 @@ impl Lines {
         self.spaced = false;
     }
 
-    /// Appends `text`, which may break at its spaces.
+    /// Appends `text`, which may break at its spaces. A sign of per cent stays with its number.
     pub(super) fn words(&mut self, text: &str) {
-        for word in text.split(' ').filter(|word| !word.is_empty()) {
-            self.whole(Style::Plain, word);
+        let mut words = text.split(' ').filter(|word| !word.is_empty()).peekable();
+        while let Some(word) = words.next() {
+            match words.next_if(|next| next.starts_with('%')) {
+                Some(unit) => self.whole(Style::Plain, &format!("{word} {unit}")),
+                None => self.whole(Style::Plain, word),
+            }
         }
     }
 
@@ -109,12 +113,14 @@ mod tests {
         lines.whole(Style::Plain, "Functional.scaled_dot_product_attention.0");
         lines.words("six");
         lines.end();
+        lines.words("of the samples: 99.9 %,");
+        lines.end();
         lines.begin("", 0);
         lines.list(["ab", "cd"].map(|text| (Style::Bad, text.to_owned())));
         lines.end();
         assert_eq!(
             lines.into_text(),
-            "why  one two three\n     four five\n     Functional.scaled_dot_product_attention.0\n     six\nab, cd\n"
+            "why  one two three\n     four five\n     Functional.scaled_dot_product_attention.0\n     six\nof the samples:\n     99.9 %,\nab, cd\n"
         );
     }
 }

@@ -66,6 +66,8 @@ pub struct Joined {
     pub only_rollout: Vec<String>,
     /// Names of samples that the rollout lacks.
     pub only_trainer: Vec<String>,
+    /// Steps of which no sample was joined, with the side that lacks them.
+    pub alone: Vec<(u64, Side)>,
 }
 
 impl Joined {
@@ -77,6 +79,7 @@ impl Joined {
             gaps: Vec::new(),
             only_rollout: Vec::new(),
             only_trainer: Vec::new(),
+            alone: Vec::new(),
         }
     }
 
@@ -109,6 +112,10 @@ impl Joined {
         }
         let lone = trainer.samples.iter().enumerate().filter(|(place, _)| !used.contains(place));
         joined.only_trainer = lone.map(|(_, sample)| sample.name.to_string()).collect();
+        let partnered: Vec<bool> = partners.iter().map(Option::is_some).collect();
+        let used: Vec<bool> = (0..trainer.samples.len()).map(|place| used.contains(&place)).collect();
+        joined.alone = alone(&rollout, &partnered, Side::Trainer);
+        joined.alone.extend(alone(&trainer, &used, Side::Rollout));
         let tokens = &mut joined.table.tokens;
         tokens.rollout_routes = std::mem::take(&mut rollout.tokens.rollout_routes);
         tokens.rollout_routes.reorder(origins.iter().map(|origin| Some(origin.0)));
@@ -190,6 +197,15 @@ impl Joined {
             });
         }
     }
+}
+
+/// Returns the steps without a sample that was joined, which `side` lacks.
+fn alone(table: &Table, joined: &[bool], side: Side) -> Vec<(u64, Side)> {
+    let steps = table.steps().into_iter();
+    steps
+        .filter(|(_, samples)| !joined[samples.clone()].contains(&true))
+        .map(|(step, _)| (step, side))
+        .collect()
 }
 
 /// Returns true if both tables have the same samples with the same tokens.

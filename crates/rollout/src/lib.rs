@@ -7,6 +7,7 @@
 
 pub mod align;
 pub mod cause;
+mod lacking;
 pub mod measure;
 mod options;
 pub mod outcome;
@@ -18,16 +19,18 @@ mod sequence;
 pub mod table;
 pub mod write;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+pub use lacking::Lacking;
 pub use options::{Precision, RolloutOptions};
 pub use outcome::{RolloutOutcome, RolloutVerdict};
 
-use align::Joined;
+use align::{Joined, JoinedBy};
 use passes::Passes;
 use probe_read::ReadError;
 use read::{Format, Recorded};
-use table::{Side, Table};
+use table::{COUNTED, Side, Table};
 
 /// Compares the log-probabilities in `rollout`, a file or a folder, with those of the trainer.
 ///
@@ -46,11 +49,11 @@ pub fn compare_beside<T: Send>(
     options: &RolloutOptions,
     beside: impl FnOnce(&Table) -> T + Send,
 ) -> Result<(RolloutOutcome, T), ReadError> {
-    let Read { joined, formats, files, faults } = match &options.trainer {
+    let Read { joined, formats, files, mut faults } = match &options.trainer {
         None => {
             let recorded = read::open(rollout, Side::Rollout)?;
             if !recorded.differences.is_empty() {
-                let outcome = RolloutOutcome::of_differences(rollout, recorded);
+                let outcome = RolloutOutcome::of_differences(rollout, recorded).about_something()?;
                 let made = beside(&outcome.table);
                 return Ok((outcome, made));
             }
@@ -58,9 +61,34 @@ pub fn compare_beside<T: Send>(
         }
         Some(trainer) => of_two(rollout, trainer)?,
     };
-    let passes = Passes::of(&joined, options)?;
+    check_values(rollout, &joined.table)?;
+    let (passes, unread) = Passes::of(&joined, options)?;
+    faults.extend(unread);
     let (steps, made) = rayon::join(|| outcome::steps(&joined, &passes, options), || beside(&joined.table));
-    Ok((RolloutOutcome::of(rollout, joined, formats, files, &faults, steps, options), made))
+    let outcome = RolloutOutcome::of(rollout, joined, formats, files, &faults, steps, options);
+    Ok((outcome.about_something()?, made))
+}
+
+/// Refuses values that are no logarithms of probabilities: losses, which are minus these, and probabilities themselves. Rounding may
+/// leave a logarithm a little above 0.
+fn check_values(path: &Path, table: &Table) -> Result<(), ReadError> {
+    const ROUNDED: f32 = 0.1;
+    let tokens = &table.tokens;
+    for (side, values) in [(Side::Rollout, &tokens.rollout), (Side::Trainer, &tokens.trainer)] {
+        let flag = COUNTED | side.flag();
+        let counted = || values.iter().zip(&tokens.flags).filter(|(_, flags)| **flags & flag == flag);
+        let (all, above) = (counted().count(), counted().filter(|(value, _)| **value > ROUNDED).count());
+        if 2 * above > all {
+            return Err(ReadError::usage(
+                path,
+                format!(
+                    "{above} of {all} values of the {} are above 0, where no log-probability is; give log-probabilities instead of losses or probabilities",
+                    side.name()
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// What the files hold, joined.
@@ -73,16 +101,11 @@ struct Read {
 
 /// Takes a file, or a folder, that holds both sides.
 fn of_one(rollout: &Path, recorded: Recorded) -> Result<Read, ReadError> {
-    for side in [Side::Rollout, Side::Trainer] {
-        if !recorded.table.has(side) {
-            return Err(ReadError::usage(
-                rollout,
-                format!(
-                    "holds no log-probabilities of the {}; give its file as a second argument",
-                    side.name()
-                ),
-            ));
-        }
+    if ![Side::Rollout, Side::Trainer].into_iter().all(|side| recorded.table.has(side)) {
+        return Err(ReadError::usage(
+            rollout,
+            "holds log-probabilities of one side; give the file of the other as a second argument",
+        ));
     }
     let Recorded { table, format, files, faults, .. } = recorded;
     Ok(Read { joined: Joined::of_one(table), formats: [format, None], files, faults })
@@ -105,7 +128,21 @@ fn of_two(rollout: &Path, trainer: &Path) -> Result<Read, ReadError> {
     let (mut files, mut faults) = (ours.files, ours.faults);
     files.extend(theirs.files);
     faults.extend(theirs.faults);
+    let steps = [&ours.table, &theirs.table].map(|table| table.steps().into_iter().map(|(step, _)| step));
+    let [our_steps, their_steps] = steps.map(Iterator::collect::<BTreeSet<u64>>);
     let joined = Joined::of_two(ours.table, theirs.table);
+    let apart = our_steps.is_disjoint(&their_steps) && our_steps.len().max(their_steps.len()) > 1;
+    if apart && joined.by == JoinedBy::Places {
+        let list =
+            |steps: &BTreeSet<u64>| steps.iter().take(3).map(u64::to_string).collect::<Vec<_>>().join(", ");
+        let (ours, theirs) = (list(&our_steps), list(&their_steps));
+        return Err(ReadError::usage(
+            trainer,
+            format!(
+                "shares no step with the rollout, and no tokens: it has {theirs}, the rollout {ours}; record both of one step"
+            ),
+        ));
+    }
     if joined.table.samples.is_empty() {
         return Err(ReadError::usage(
             trainer,

@@ -289,10 +289,12 @@ pub(crate) fn chance_beyond(z: f64) -> f64 {
     ((2.0 / std::f64::consts::PI).sqrt() / z * (-z * z / 2.0).exp()).min(1.0)
 }
 
-/// Returns the chance of a correlation of at least `r` among `n` pairs whose true one is `null`, by Fisher's transform.
+/// Returns the chance of a correlation of at least `r` among `n` pairs whose true one is `null`, by Fisher's transform. No order of few
+/// values is rarer than one among all orders of them.
 pub(crate) fn chance_of_correlation(r: f64, n: f64, null: f64) -> f64 {
     let transform = |r: f64| r.abs().min(0.999_999).atanh();
-    chance_beyond((transform(r) - transform(null)).max(0.0) * (n - 3.0).max(1.0).sqrt())
+    let orders: f64 = (1..=20_u8).map(f64::from).take_while(|place| *place <= n).product();
+    chance_beyond((transform(r) - transform(null)).max(0.0) * (n - 3.0).max(1.0).sqrt()).max(1.0 / orders)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use rayon::prelude::*;
 
 use crate::align::{Joined, JoinedBy, TokenGap};
 use crate::cause::{Cause, Explained, Finding, explain};
+use crate::lacking::{Lacking, lacking};
 use crate::measure::Measures;
 use crate::options::{Precision, RolloutOptions};
 use crate::pairs::Pairs;
@@ -23,7 +24,7 @@ pub enum RolloutVerdict {
     Agree,
     /// A cause was found.
     Differ,
-    /// Something could not be read.
+    /// Something could not be read, or one side lacks it.
     Incomplete,
 }
 
@@ -123,6 +124,8 @@ pub struct RolloutOutcome {
     pub precision: Option<Precision>,
     /// The steps, ascending.
     pub steps: Vec<StepOutcome>,
+    /// Steps and samples that one side lacks.
+    pub lacking: Vec<Lacking>,
     /// Differences of probabilities of msprobe, which have no sign and so no cause.
     pub differences: Vec<Differences>,
     /// Things that could not be read.
@@ -151,7 +154,8 @@ impl RolloutOutcome {
         steps: Vec<StepOutcome>,
         options: &RolloutOptions,
     ) -> Self {
-        let Joined { table, by, gaps, only_rollout, only_trainer } = joined;
+        let lacking = lacking(&joined);
+        let Joined { table, by, gaps, only_rollout, only_trainer, .. } = joined;
         Self {
             path: path.into(),
             trainer: options.trainer.clone(),
@@ -164,6 +168,7 @@ impl RolloutOutcome {
             only_trainer,
             precision: options.precision,
             steps,
+            lacking,
             differences: Vec::new(),
             faults: faults.iter().map(ToString::to_string).collect(),
         }
@@ -183,6 +188,7 @@ impl RolloutOutcome {
             only_trainer: Vec::new(),
             precision: None,
             steps: Vec::new(),
+            lacking: Vec::new(),
             differences,
             faults: faults.iter().map(ToString::to_string).collect(),
         }
@@ -191,8 +197,8 @@ impl RolloutOutcome {
     /// Returns the answer.
     pub fn verdict(&self) -> RolloutVerdict {
         let differs = self.steps.iter().any(|step| !step.findings.is_empty())
-            || self.differences.iter().any(|step| step.mean() > Differences::BOUND);
-        match (self.faults.is_empty(), differs) {
+            || self.differences.iter().any(Differences::differ);
+        match (self.faults.is_empty() && self.lacking.is_empty(), differs) {
             (false, _) => RolloutVerdict::Incomplete,
             (true, true) => RolloutVerdict::Differ,
             (true, false) => RolloutVerdict::Agree,
@@ -214,7 +220,25 @@ impl RolloutOutcome {
 
     /// Returns the number of compared tokens.
     pub fn tokens(&self) -> u64 {
-        self.steps.iter().map(|step| step.measures.tokens).sum()
+        let differences = self.differences.iter().map(Differences::tokens);
+        self.steps.iter().map(|step| step.measures.tokens).chain(differences).sum()
+    }
+
+    /// Returns what was not compared: files that could not be read, then what one side lacks.
+    pub fn incomplete(&self) -> Vec<String> {
+        self.faults.iter().cloned().chain(self.lacking.iter().map(ToString::to_string)).collect()
+    }
+
+    /// Refuses an answer that is about nothing.
+    pub(crate) fn about_something(self) -> Result<Self, ReadError> {
+        if self.tokens() > 0 || self.steps.iter().any(|step| !step.findings.is_empty()) {
+            return Ok(self);
+        }
+        let lacking = self.lacking.first().map_or_else(
+            || "no token is in the loss on both sides; check the mask".to_owned(),
+            ToString::to_string,
+        );
+        Err(ReadError::usage(&self.path, format!("nothing was compared: {lacking}")))
     }
 }
 

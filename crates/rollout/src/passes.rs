@@ -21,16 +21,18 @@ pub(crate) struct Passes {
 }
 
 impl Passes {
-    pub(crate) fn of(joined: &Joined, options: &RolloutOptions) -> Result<Self, ReadError> {
-        let table = |path: &PathBuf| second_pass(joined, path);
-        let again = options.again.as_ref().map(table).transpose()?;
-        let quantized = options.quantized.as_ref().map(table).transpose()?;
-        Ok(Self { again: again.as_ref().map(distances).unwrap_or_default(), quantized })
+    /// Reads the passes. Files of theirs that could not be read are returned as well.
+    pub(crate) fn of(joined: &Joined, options: &RolloutOptions) -> Result<(Self, Vec<ReadError>), ReadError> {
+        let mut unread = Vec::new();
+        let mut table = |path: &PathBuf| second_pass(joined, path, &mut unread);
+        let again = options.again.as_ref().map(&mut table).transpose()?;
+        let quantized = options.quantized.as_ref().map(&mut table).transpose()?;
+        Ok((Self { again: again.as_ref().map(distances).unwrap_or_default(), quantized }, unread))
     }
 }
 
 /// Returns the trainer's values of a first pass, in place of the rollout's, and those of a second.
-fn second_pass(joined: &Joined, path: &Path) -> Result<Table, ReadError> {
+fn second_pass(joined: &Joined, path: &Path, unread: &mut Vec<ReadError>) -> Result<Table, ReadError> {
     let second = read::open(path, Side::Trainer)?;
     let mut first = joined.table.clone();
     // The first pass takes the place of the rollout, so that the two are joined as two sides are.
@@ -39,7 +41,14 @@ fn second_pass(joined: &Joined, path: &Path) -> Result<Table, ReadError> {
         let scored = *flags & TRAINER != 0;
         *flags = (*flags & COUNTED) | if scored { ROLLOUT } else { 0 };
     }
-    Ok(Joined::of_two(first, second.table).table)
+    unread.extend(second.faults);
+    let both = Joined::of_two(first, second.table).table;
+    if both.samples.is_empty() {
+        let message =
+            "shares no sample with the pair: neither names nor token ids are equal; score the same batch";
+        return Err(ReadError::usage(path, message));
+    }
+    Ok(both)
 }
 
 /// Returns how far two passes are from each other, by step.

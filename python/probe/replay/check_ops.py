@@ -73,6 +73,8 @@ def check(call: Call, device: str, drawn: bool) -> Checked:
     """Runs a call on the device in its own types, and holds the result against float64."""
     key = signature(call)
     op = key.partition("(")[0]
+    if call.gradients is not None:
+        call.gradients = {path: _varied(gradient) for path, gradient in call.gradients.items()}
     try:
         results = evaluate.here(call, device)
         call.results = {path: result for path, result in results.items() if path in call.results} or results
@@ -88,6 +90,18 @@ def check(call: Call, device: str, drawn: bool) -> Checked:
         if value is not None and value.shape == result.shape:
             found[path] = (str(result.dtype).removeprefix("torch."), path in reference.moved, standards.distance(result, value))
     return Checked(key, op, "" if found else "it has no result that float64 has", found, drawn)
+
+
+def _varied(gradient: torch.Tensor) -> torch.Tensor:
+    """Returns drawn numbers of the size of a gradient that is one number throughout, as the sum of a result makes it.
+
+    What normalises has the gradient zero by construction then, and comes out as rounding, of which no standard tells anything.
+    """
+    if gradient.numel() < 2 or not gradient.is_floating_point() or not bool((gradient == gradient.flatten()[0]).all()):
+        return gradient
+    random = torch.Generator().manual_seed(gradient.numel() % 1000003)
+    size = gradient.flatten()[0].double().item()
+    return (torch.randn(gradient.shape, generator=random, dtype=torch.float64) * (size or 1.0)).to(gradient.dtype)
 
 
 #: Steps and ranks; none stands for all.

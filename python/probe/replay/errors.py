@@ -71,8 +71,9 @@ def reference(call: Call) -> Reference:
         raise NotReplayed(reason)
     try:
         torch.manual_seed(1)
+        before = torch.get_rng_state()
         values = evaluate.reference(call)
-        if not call.is_module and functions.draws(call.api):
+        if not call.is_module and (functions.draws(call.api) or not torch.equal(torch.get_rng_state(), before)):
             _holds_still(call, values)
         shaken = _shaken(call)
     except NotReplayed:
@@ -94,7 +95,7 @@ def reference(call: Call) -> Reference:
             poles[path] |= torch.isfinite(other[path]) != finite
             moves = torch.nan_to_num((other[path] - value).abs() / _TINY, 0.0, 0.0, 0.0)
             change += moves.square() / len(shaken)
-        if _is_moved(size, change, known):
+        if _is_moved(value, change, known):
             moved.add(path)
         scales[path] = torch.where(finite, (size.square() + change).sqrt(), 0)
     return Reference(values, scales, moved, poles)
@@ -121,16 +122,22 @@ def _shaken(call: Call) -> list[dict[str, torch.Tensor]]:
 
 def _magnitudes(call: Call) -> torch.Tensor:
     """Returns 0, 1 and the magnitudes of all numbers that the call read."""
-    tensors = [tensor.double().abs().flatten() for tensor in call.tensors().values() if tensor.is_floating_point()]
+    tensors = [_parts(tensor).double().abs().flatten() for tensor in call.tensors().values() if tensor.is_floating_point() or tensor.is_complex()]
     plain = [abs(float(value)) for value in (*call.args, *call.kwargs.values()) if isinstance(value, (int, float))]
     return torch.cat([torch.tensor([0.0, 1.0, math.inf, *plain], dtype=torch.float64), *tensors])
 
 
-def _is_moved(size: torch.Tensor, change: torch.Tensor, known: torch.Tensor) -> bool:
-    """Returns true if every value is one that the call read, and moves as it does."""
-    step = max(1, size.numel() // _LOOKED_AT)
-    looked, moves = size.flatten()[::step], change.flatten()[::step]
-    return bool((moves <= (_MOVED * looked).square()).all()) and bool(torch.isin(looked, known).all())
+def _is_moved(value: torch.Tensor, change: torch.Tensor, known: torch.Tensor) -> bool:
+    """Returns true if every value is one that the call read, and moves as it does. What is not finite tells nothing."""
+    step = max(1, value.numel() // _LOOKED_AT)
+    looked = torch.where(torch.isfinite(value), value, 0).flatten()[::step]
+    moves = change.flatten()[::step]
+    return bool((moves <= (_MOVED * looked.abs()).square()).all()) and bool(torch.isin(_parts(looked).abs(), known).all())
+
+
+def _parts(tensor: torch.Tensor) -> torch.Tensor:
+    """Returns real and imaginary parts of complex numbers, others as they are."""
+    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
 
 
 def errors(recorded: dict[str, torch.Tensor], of: Reference) -> list[Error]:

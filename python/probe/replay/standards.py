@@ -73,8 +73,9 @@ def distance(result: torch.Tensor, reference: torch.Tensor) -> Distance:
     """Measures a result in its own type against `reference` in float64."""
     bounds = _BOUNDS.get(result.dtype, _BOUNDS[torch.float32])
     complex_valued = result.is_complex()
-    differing = (result != reference.to(result.dtype)).double().mean().item() if result.numel() else 0.0
-    reference = reference if complex_valued else reference.double()
+    rounded = reference.to(result.dtype)
+    differing = ((result != rounded) & ~(torch.isnan(result) & torch.isnan(rounded))).double().mean().item() if result.numel() else 0.0
+    reference = reference if complex_valued else _within_range(reference, rounded)
     wide = result.to(reference.dtype)
     off = (wide - reference).abs().double()
     size = reference.abs().double()
@@ -106,6 +107,11 @@ def distance(result: torch.Tensor, reference: torch.Tensor) -> Distance:
         within_3=_below(relative, 1e-3, off.numel()),
         within_4=_below(relative, 1e-4, off.numel()),
     )
+
+
+def _within_range(reference: torch.Tensor, rounded: torch.Tensor) -> torch.Tensor:
+    """Returns the reference with zeros and infinities for numbers that round to these: the type holds nothing nearer."""
+    return torch.where((rounded == 0) | torch.isinf(rounded), rounded, reference).double()
 
 
 def _below(relative: torch.Tensor, bound: float, elements: int) -> float:

@@ -6,7 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from torch.nn import functional as F
 
+import probe
 from probe.replay import check_ops, command
 
 TESTDATA = Path(__file__).resolve().parents[3] / "testdata"
@@ -62,3 +65,31 @@ def test_a_file_of_something_else_is_not_touched(tmp_path: Path, capsys: pytest.
     results.write_text("mine")
     assert check(tmp_path, "--op", "*gelu*") == 2
     assert "choose another folder with -o" in capsys.readouterr().err and results.read_text() == "mine"
+
+
+def test_the_gradient_of_a_sum_is_not_taken_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random = torch.Generator().manual_seed(0)
+    x, weight = (torch.randn(shape, generator=random).requires_grad_() for shape in ((5, 5, 5), (5,)))
+    with probe.capture(tmp_path / "dump", task="tensor", level="api", step_on="program"):
+        # The sum of each of these does not depend on what it reads.
+        F.softmin(x, 0).sum().backward()
+        F.instance_norm(x, weight=weight).sum().backward()
+        torch.softmax(x, 0).sum().backward()
+    assert check(tmp_path / "out", dump=str(tmp_path / "dump")) == 0, capsys.readouterr().out
+    results = json.loads((tmp_path / "out" / "report.json").read_text())["results"]
+    assert {each["op"] for each in results} >= {f"{op}.backward" for op in ("Functional.softmin", "Functional.instance_norm", "Torch.softmax")}
+
+
+def test_numbers_that_no_standard_can_tell_of_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    random = torch.Generator().manual_seed(0)
+    scalar, pool = torch.tensor(-2.0), torch.randn(2, 3, 5, 5, 5, generator=random)
+    small, sizes, angle = torch.full((125,), 0.05), torch.tensor([1.0, 2.0, 3.0]), torch.tensor(0.7)
+    with probe.capture(tmp_path / "dump", task="tensor", level="api", step_on="program"):
+        torch.igamma(scalar, scalar)
+        torch.prod(small)
+        torch.polar(sizes, angle)
+        F.fractional_max_pool3d(pool, 2, output_size=[2, 3, 2])
+    assert check(tmp_path / "out", dump=str(tmp_path / "dump")) == 0, capsys.readouterr().out
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert {each["op"] for each in report["results"]} == {"Torch.igamma", "Torch.prod", "Torch.polar"}
+    assert [each["reason"] for each in report["not_run"]] == ["it draws random numbers"]

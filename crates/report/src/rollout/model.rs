@@ -52,8 +52,8 @@ pub struct RolloutReport<'a> {
     pub only_rollout: &'a [String],
     /// Names of samples that the rollout lacks, the first thousand.
     pub only_trainer: &'a [String],
-    /// Things that could not be read.
-    pub incomplete: &'a [String],
+    /// Files that could not be read, and what one side lacks.
+    pub incomplete: Vec<String>,
 }
 
 /// A cause over all steps.
@@ -204,7 +204,7 @@ impl<'a> From<&'a RolloutOutcome> for RolloutReport<'a> {
             probabilities: probabilities.collect(),
             only_rollout: first(&outcome.only_rollout),
             only_trainer: first(&outcome.only_trainer),
-            incomplete: &outcome.faults,
+            incomplete: outcome.incomplete(),
         }
     }
 }

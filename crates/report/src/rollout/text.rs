@@ -8,7 +8,8 @@ use crate::paint::{Colour, Paint, Style};
 use crate::visible::visible;
 use probe_rollout::measure::Measures;
 use probe_rollout::outcome::StepOutcome;
-use probe_rollout::{Precision, RolloutOutcome, RolloutVerdict};
+use probe_rollout::table::Side;
+use probe_rollout::{Lacking, Precision, RolloutOutcome, RolloutVerdict};
 
 /// Column at which the text after a label starts.
 const INDENT: usize = 10;
@@ -37,12 +38,7 @@ impl Default for RolloutTextOptions {
 pub fn answer(outcome: &RolloutOutcome) -> String {
     let causes = outcome.causes();
     let steps = outcome.steps.len().max(outcome.differences.len()) as u64;
-    let size = if outcome.differences.is_empty() {
-        outcome.tokens()
-    } else {
-        outcome.differences.iter().map(probe_rollout::read::Differences::tokens).sum()
-    };
-    let size = format!("{} in {}", counted(size, "token"), counted(steps, "step"));
+    let size = format!("{} in {}", counted(outcome.tokens(), "token"), counted(steps, "step"));
     let first = causes.first().map(|(cause, step, _)| {
         let more = causes.len() - 1;
         let more =
@@ -53,13 +49,35 @@ pub fn answer(outcome: &RolloutOutcome) -> String {
         RolloutVerdict::Agree => format!("agree ({size})"),
         RolloutVerdict::Differ => format!("differ{} ({size})", first.unwrap_or_default()),
         RolloutVerdict::Incomplete => {
-            format!(
-                "incomplete: {} could not be read{} ({size})",
-                counted(outcome.faults.len() as u64, "file"),
-                first.unwrap_or_default()
-            )
+            format!("incomplete: {}{} ({size})", incomplete(outcome), first.unwrap_or_default())
         }
     }
+}
+
+/// Says what was not compared, in a few words: steps by their number.
+fn incomplete(outcome: &RolloutOutcome) -> String {
+    let mut said = Vec::new();
+    if !outcome.faults.is_empty() {
+        said.push(format!("{} could not be read", counted(outcome.faults.len() as u64, "file")));
+    }
+    let (steps, samples): (Vec<&Lacking>, Vec<&Lacking>) =
+        outcome.lacking.iter().partition(|lacking| lacking.samples.is_empty());
+    if let Some(first) = steps.first() {
+        let lack = |side| steps.iter().all(|lacking| lacking.side == side);
+        let of = [Side::Rollout, Side::Trainer].into_iter().find(|side| lack(*side));
+        let of = of.map_or("one side has".into(), |side| format!("the {} has", side.name()));
+        let more = match steps.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {}", counted(more as u64, "more step")),
+        };
+        said.push(format!("{of} nothing of step {}{more}", first.step));
+    }
+    let lone: usize = samples.iter().map(|lacking| lacking.samples.len()).sum();
+    if let Some(first) = samples.first() {
+        let samples = counted(lone as u64, "sample");
+        said.push(format!("{samples} of one side alone, first in step {}", first.step));
+    }
+    said.join(", ")
 }
 
 /// Returns the whole text.
@@ -89,9 +107,17 @@ pub fn render(outcome: &RolloutOutcome, options: &RolloutTextOptions) -> String 
         ));
         lines.end();
     }
+    if !outcome.incomplete().is_empty() {
+        lines.line(Style::Plain, "");
+    }
     for fault in &outcome.faults {
         lines.begin("not read", INDENT);
         lines.words(&visible(fault));
+        lines.end();
+    }
+    for lacking in &outcome.lacking {
+        lines.begin("lacking", INDENT);
+        lines.words(&visible(&lacking.to_string()));
         lines.end();
     }
     for path in &options.written {

@@ -143,6 +143,9 @@ fn about(outcome: &RolloutOutcome, folder: &Path) -> io::Result<Sheet> {
     for fault in &outcome.faults {
         page.entry(Style::Warn, "not read", fault);
     }
+    for lacking in &outcome.lacking {
+        page.entry(Style::Warn, "lacking", &lacking.to_string());
+    }
     page.entry(Style::Plain, "tool", &format!("{} {}", Tool::THIS.name, Tool::THIS.version));
     page.section("columns");
     for (label, _, meaning) in SAMPLES {

@@ -12,7 +12,7 @@ const APART: f64 = 1.5;
 /// Standard errors by which the means must differ.
 const SURE: f64 = 6.0;
 /// Fewest tokens of each kind.
-const FEWEST: f64 = 12.0;
+const FEWEST: f64 = 8.0;
 
 /// Sums of d of one kind of tokens.
 #[derive(Debug, Clone, Copy, Default)]
@@ -95,4 +95,41 @@ fn kinds(case: &Case<'_>, prompt: bool) -> [Sums; 2] {
         }
     }
     kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::RolloutOptions;
+    use crate::align::Joined;
+    use crate::cause::{Cause, explain};
+    use crate::options::Precision;
+    use crate::table::{Builder, Sample, Token};
+
+    #[test]
+    fn a_penalty_on_nine_tokens_is_named() {
+        let mut builder = Builder::default();
+        for row in 0..4_u32 {
+            let name = row.to_string().into();
+            builder.begin(Sample { step: 0, name, named: true, range: 0..0, padding: None, version: None });
+            for position in 0..13 {
+                // Nine of the 52 tokens occurred before in their row.
+                let repeated = position >= 11 || (row == 0 && position == 10);
+                let spread = 0.05 * (f64::from((7 * row + 5 * position) % 9) - 4.0);
+                let d = if repeated { 0.68 } else { -0.21 } + spread;
+                builder.token(Token {
+                    id: 100 * row + if repeated { 0 } else { position },
+                    position,
+                    rollout: Some(-2.0),
+                    trainer: Some(crate::read::narrow(d - 2.0)),
+                    counted: true,
+                });
+            }
+        }
+        let options = RolloutOptions { precision: Some(Precision::Float32), ..RolloutOptions::default() };
+        let joined = Joined::of_one(builder.finish().unwrap());
+        let explained = explain(&joined, 0..4, (None, None), &options);
+        let found: Vec<Cause> = explained.findings.iter().map(|finding| finding.cause).collect();
+        assert_eq!(found, [Cause::Penalty], "{:?}", explained.findings);
+        assert!(explained.findings[0].evidence.starts_with("d of 9 tokens"), "{:?}", explained.findings);
+    }
 }

@@ -44,7 +44,10 @@ impl Batch {
         let heads = self.starts.iter().map(|&row| {
             let whole = |numbers: &Numbers<'_>| numbers.whole(row, "").ok();
             let head = Row {
-                step: whole(&step)?.map_or(Some(0), |step| u64::try_from(step).ok())?,
+                step: match whole(&step)? {
+                    Some(step) => Some(u64::try_from(step).ok()?),
+                    None => None,
+                },
                 padding: match whole(&padding)? {
                     Some(padding) => u32::try_from(u64::try_from(padding).ok()?).ok(),
                     None => None,
@@ -204,6 +207,7 @@ fn counted(mask: &ArrayRef, flags: &mut [u8]) -> Option<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::sync::Arc;
 
     use arrow_array::types::Int32Type;
@@ -217,7 +221,7 @@ mod tests {
     fn read(batches: &[RecordBatch], by_columns: bool) -> Option<Table> {
         let mut into =
             Collected { side: Side::Trainer, builder: Builder::default(), differences: Vec::new() };
-        let mut rows = Rows::new(&mut into);
+        let mut rows = Rows::new(Path::new("table.parquet"), &mut into);
         let mut whole = Batch::default();
         for batch in batches {
             if by_columns {

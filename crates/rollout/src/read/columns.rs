@@ -42,7 +42,7 @@ pub(super) fn read(path: &Path, into: &mut Collected) -> Result<(), ReadError> {
     if let Some(error) = missing(path, |name| place_of(name).is_some()) {
         return Err(error);
     }
-    let mut rows = Rows::new(into);
+    let mut rows = Rows::new(path, into);
     let mut record = csv::StringRecord::new();
     while reader.read_record(&mut record).map_err(damaged)? {
         let line = record.position().map_or(0, csv::Position::line);
@@ -64,7 +64,7 @@ fn row(cells: [Option<&str>; 9]) -> Result<Row, String> {
     }
     let [step, position, token, logprob, rollout, trainer, mask, padding, version] = cells;
     Ok(Row {
-        step: parse(step, "step")?.unwrap_or(0),
+        step: parse(step, "step")?,
         position: parse(position, "position")?,
         id: parse(token, "token_id")?,
         logprob: parse(logprob, "logprob")?,

@@ -37,15 +37,28 @@ pub(super) fn read(path: &Path, into: &mut Collected) -> Result<(), ReadError> {
         let message = "is a bare array; of msprobe, prob_diff_step_N.npy and prob_mask_step_N.npy are read";
         return Err(ReadError::usage(path, message));
     };
+    if let Some(lacking) = [&values, &mask].into_iter().find(|file| !file.exists()) {
+        let lacking = lacking.file_name().unwrap_or_default().to_string_lossy();
+        let message = format!(
+            "{lacking} is not beside it; copy it there: msprobe writes both, and they are read together"
+        );
+        return Err(ReadError::usage(path, message));
+    }
     let difference = tensor_file::load_single(&values, FileAccess::Map)?;
     let masked = tensor_file::load_single(&mask, FileAccess::Map)?;
     let &[rows, width] = difference.shape() else {
-        return Err(ReadError::format(&values, "has not two dimensions: sample, token of the response"));
+        let shape = difference.shape();
+        let message = format!("has shape {shape:?}, expected two dimensions: sample, token of the response");
+        return Err(ReadError::format(&values, message));
     };
     if masked.shape() != difference.shape() {
         return Err(ReadError::format(
             &mask,
-            format!("has shape {:?}, but the differences {:?}", masked.shape(), difference.shape()),
+            format!(
+                "has shape {:?}, but the differences {:?}; give files of one step",
+                masked.shape(),
+                difference.shape()
+            ),
         ));
     }
     let load = |tensor: &TensorData, path: &Path| numbers(tensor, path);
@@ -71,6 +84,11 @@ impl Differences {
     /// Returns the number of tokens of responses.
     pub fn tokens(&self) -> u64 {
         self.counted().count() as u64
+    }
+
+    /// Returns true if they are larger than rounding makes them. A mean that is no number is.
+    pub fn differ(&self) -> bool {
+        self.mean().is_nan() || self.mean() > Self::BOUND
     }
 
     /// Returns the mean over tokens of responses; 0 if there is none.

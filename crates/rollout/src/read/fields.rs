@@ -42,6 +42,29 @@ impl Visitor<'_> for RealVisitor {
     }
 }
 
+/// A whole number that is not below 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Whole(pub(super) u64);
+
+impl<'de> Deserialize<'de> for Whole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(WholeVisitor)
+    }
+}
+
+struct WholeVisitor;
+
+impl Visitor<'_> for WholeVisitor {
+    type Value = Whole;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a whole number of 0 or more")
+    }
+    fn visit_u64<E>(self, value: u64) -> Result<Whole, E> {
+        Ok(Whole(value))
+    }
+}
+
 /// Rows of numbers. A single number is one row of one, a flat list is one row.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Rows(pub(super) Vec<Vec<f64>>);

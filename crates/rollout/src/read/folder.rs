@@ -28,12 +28,16 @@ pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, ReadError> {
         }
         let file = entry.map_err(|error| ReadError::io(path, error))?.path();
         let ending = file.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-        // A mask of msprobe is read with its differences.
-        let mask = file.file_name().is_some_and(|name| name.to_string_lossy().starts_with("prob_mask"));
-        if ENDINGS.contains(&&*ending) && file.is_file() && !mask {
+        if ENDINGS.contains(&&*ending) && file.is_file() && !read_with_another(&file) {
             found.push(file);
         }
     }
     found.sort();
     Ok(found)
+}
+
+/// Returns true for a mask of msprobe whose differences are there: it is read with them.
+fn read_with_another(file: &Path) -> bool {
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    name.starts_with("prob_mask") && file.with_file_name(name.replace("prob_mask", "prob_diff")).exists()
 }

@@ -9,7 +9,6 @@ use super::fields::{Rows, id, narrow, place};
 use super::{Collected, Origin, step_of, text};
 use crate::table::{Sample, Token};
 use probe_read::ReadError;
-use probe_read::msprobe::with_quoted_numbers;
 
 #[derive(Deserialize)]
 struct Line {
@@ -27,8 +26,7 @@ pub(super) fn read(origin: Origin<'_>, into: &mut Collected) -> Result<(), ReadE
     let step = step_of(origin.path);
     let mut count = 0;
     text::each_line(origin.path, |line| {
-        let line: Line =
-            serde_json::from_slice(&with_quoted_numbers(line)).map_err(|error| error.to_string())?;
+        let line: Line = text::parsed(line)?;
         for row in 0..line.token_ids.0.len() {
             sample(&line, row, step, origin.name(count), into)?;
             count += 1;

@@ -66,7 +66,7 @@ fn table(path: &Path, file: File, length: u64, into: &mut Collected) -> Result<(
         .build()
         .map_err(|error| damaged(&error))?;
     into.builder.reserve(tokens);
-    let mut rows = Rows::new(into);
+    let mut rows = Rows::new(path, into);
     let (mut whole, mut first) = (Batch::default(), 0);
     for batch in batches {
         let batch = batch.map_err(|error| damaged(&error))?;
@@ -272,7 +272,7 @@ pub(super) fn add(batch: &RecordBatch, rows: &mut Rows<'_>) -> Result<(), (usize
             };
             let value = |numbers: &Numbers| numbers.real(row).map(super::fields::narrow);
             let line = Row {
-                step: whole(&step, "step")?.unwrap_or(0),
+                step: whole(&step, "step")?,
                 position: whole(&position, "position")?,
                 id: id.real(row),
                 logprob: value(&logprob),

@@ -9,13 +9,12 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::fields::{Real, expert, id, narrow};
-use super::{Collected, text};
+use super::fields::{Real, Whole, expert, id, narrow};
+use super::{Collected, step_of, text};
 use crate::routes::Route;
 use crate::table::{NO_ID, Sample, Side, Token, Tokens};
 use probe_files::limits::MAX_ROLLOUT_TOKENS;
 use probe_read::ReadError;
-use probe_read::msprobe::with_quoted_numbers;
 
 /// Name of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +26,8 @@ pub(super) enum Name<'a> {
 /// A row.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Row {
-    pub(super) step: u64,
+    /// Step that the row states; the file's name says it of the others.
+    pub(super) step: Option<u64>,
     pub(super) position: Option<u64>,
     pub(super) id: Option<f64>,
     pub(super) logprob: Option<f32>,
@@ -69,6 +69,8 @@ pub(super) const SIDES: [(Option<Side>, &str); 3] =
 /// Takes rows one after another.
 pub(super) struct Rows<'a> {
     into: &'a mut Collected,
+    /// Step of rows that state none.
+    named: u64,
     step: u64,
     last: Last,
     next: u64,
@@ -83,8 +85,8 @@ enum Last {
 }
 
 impl<'a> Rows<'a> {
-    pub(super) const fn new(into: &'a mut Collected) -> Self {
-        Self { into, step: 0, last: Last::None, next: 0, count: 0 }
+    pub(super) fn new(path: &Path, into: &'a mut Collected) -> Self {
+        Self { into, named: step_of(path), step: 0, last: Last::None, next: 0, count: 0 }
     }
 
     /// Adds a row.
@@ -93,7 +95,7 @@ impl<'a> Rows<'a> {
     /// The reason why it is not one.
     #[inline]
     pub(super) fn add(&mut self, name: &Name<'_>, row: &Row) -> Result<(), String> {
-        if !self.continues(name, row.step) {
+        if !self.continues(name, row) {
             self.begin(name, row, self.into.builder.len());
         }
         self.count += 1;
@@ -101,7 +103,9 @@ impl<'a> Rows<'a> {
             return Err(format!("there are more than {MAX_ROLLOUT_TOKENS} tokens, the limit of one side"));
         }
         let position = row.position.unwrap_or(self.next);
-        self.next = position + 1;
+        let position = u32::try_from(position)
+            .map_err(|_| format!("position {position} is not a place in a sequence"))?;
+        self.next = u64::from(position) + 1;
         let (rollout, trainer) = match (row.logprob, self.into.side) {
             (Some(_), Side::Rollout) => (row.logprob, row.trainer),
             (Some(_), Side::Trainer) => (row.rollout, row.logprob),
@@ -109,8 +113,7 @@ impl<'a> Rows<'a> {
         };
         self.into.builder.token(Token {
             id: row.id.map_or(Ok(NO_ID), id)?,
-            position: u32::try_from(position)
-                .map_err(|_| format!("position {position} is not a place in a sequence"))?,
+            position,
             rollout,
             trainer,
             counted: row.mask.unwrap_or(rollout.is_some() || trainer.is_some()),
@@ -118,14 +121,14 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
-    /// Returns true if a row of this sample and step belongs to the sample of the row before.
-    fn continues(&self, name: &Name<'_>, step: u64) -> bool {
+    /// Returns true if a row of this sample belongs to the sample of the row before.
+    fn continues(&self, name: &Name<'_>, row: &Row) -> bool {
         let same = match (&self.last, name) {
             (Last::Number(last), Name::Number(name)) => last == name,
             (Last::Text(last), Name::Text(name)) => **last == **name,
             _ => false,
         };
-        same && self.step == step
+        same && self.step == row.step.unwrap_or(self.named)
     }
 
     /// Returns the side that the file is of.
@@ -148,7 +151,7 @@ impl<'a> Rows<'a> {
         }
         let ends = heads.iter().skip(1).map(|(row, ..)| *row).chain([count]);
         for ((row, name, head), end) in heads.iter().zip(ends) {
-            if !self.continues(name, head.step) {
+            if !self.continues(name, head) {
                 self.begin(name, head, start + row);
             }
             if !positions {
@@ -182,8 +185,8 @@ impl<'a> Rows<'a> {
             Name::Number(number) => Last::Number(*number),
             Name::Text(_) => Last::Text(text.clone()),
         };
-        (self.step, self.next) = (row.step, 0);
-        let (step, padding, version) = (row.step, row.padding, row.version);
+        (self.step, self.next) = (row.step.unwrap_or(self.named), 0);
+        let (step, padding, version) = (self.step, row.padding, row.version);
         let sample = Sample { step, name: text, named: true, range: 0..0, padding, version };
         self.into.builder.begin_at(sample, place);
     }
@@ -193,9 +196,8 @@ impl<'a> Rows<'a> {
 #[derive(Deserialize)]
 struct Line {
     sample: Value,
-    #[serde(default)]
-    step: u64,
-    position: Option<u64>,
+    step: Option<Whole>,
+    position: Option<Whole>,
     token_id: Option<Real>,
     logprob: Option<Real>,
     rollout_logprob: Option<Real>,
@@ -223,14 +225,13 @@ fn experts(experts: Option<&Vec<Vec<Real>>>, margins: Option<&Vec<Real>>) -> Res
 
 /// Reads JSON Lines.
 pub(super) fn lines(path: &Path, into: &mut Collected) -> Result<(), ReadError> {
-    let mut rows = Rows::new(into);
+    let mut rows = Rows::new(path, into);
     text::each_line(path, |line| {
-        let line: Line =
-            serde_json::from_slice(&with_quoted_numbers(line)).map_err(|error| error.to_string())?;
+        let line: Line = text::parsed(line)?;
         let value = |real: &Option<Real>| real.map(|real| narrow(real.0));
         let row = Row {
-            step: line.step,
-            position: line.position,
+            step: line.step.map(|step| step.0),
+            position: line.position.map(|position| position.0),
             id: line.token_id.map(|real| real.0),
             logprob: value(&line.logprob),
             rollout: value(&line.rollout_logprob),

@@ -55,6 +55,13 @@ struct Record {
     trainer_experts: Option<Experts>,
 }
 
+impl Record {
+    /// Returns true for what has tokens, or should have.
+    fn is_sample(&self) -> bool {
+        [Field::Tokens, Field::Rollout, Field::Trainer].iter().any(|field| self.values.contains_key(field))
+    }
+}
+
 /// Experts of one sample on one side: `values` has those of each token, layer after layer.
 #[derive(Debug, Default)]
 struct Experts {
@@ -99,9 +106,11 @@ pub(super) fn read(origin: Origin<'_>, file: &dyn TensorFile, into: &mut Collect
             }
         }
     }
-    let samples = records.iter().filter(|(_, record)| record.values.contains_key(&Field::Tokens));
+    let has = |field: Field| records.iter().any(|(_, record)| record.values.contains_key(&field));
+    let held = [has(Field::Rollout), has(Field::Trainer)];
+    let samples = records.iter().filter(|(_, record)| record.is_sample());
     for (place, (key, record)) in samples.enumerate() {
-        add(place, record, step, origin, into).map_err(|message| {
+        add(place, record, held, step, origin, into).map_err(|message| {
             ReadError::format(origin.path, format!("sample {}: {message}", printable(key)))
         })?;
     }
@@ -188,7 +197,8 @@ impl Experts {
 /// Returns the number of tokens of a response: the length that the file states, or that of its lists.
 fn response(tokens: usize, lists: &[Option<&[f64]>], stated: Option<f64>) -> Result<usize, String> {
     let lengths: BTreeSet<usize> = lists.iter().flatten().map(|list| list.len()).collect();
-    let stated = stated.map(id).transpose()?.map(|length| length as usize);
+    let length = |stated: f64| id(stated).map_err(|_| format!("response_length is {stated}"));
+    let stated = stated.map(length).transpose()?.map(|length| length as usize);
     match (lengths.len(), stated.or(lengths.first().copied())) {
         (0 | 1, Some(length)) if length <= tokens && lengths.iter().all(|has| *has == length) => Ok(length),
         (0, None) => Err("has no response_length and no log-probabilities".into()),
@@ -206,13 +216,14 @@ fn response(tokens: usize, lists: &[Option<&[f64]>], stated: Option<f64>) -> Res
 fn add(
     place: usize,
     record: &Record,
+    held: [bool; 2],
     step: u64,
     origin: Origin<'_>,
     into: &mut Collected,
 ) -> Result<(), String> {
     let of = |field: Field| record.values.get(&field).map(Vec::as_slice);
     let one = |field: Field| of(field).and_then(<[f64]>::first).copied();
-    let ids = of(Field::Tokens).unwrap_or_default();
+    let ids = of(Field::Tokens).ok_or("has log-probabilities, but no tokens; save them as well")?;
     let lists = [Field::Rollout, Field::Trainer, Field::Mask].map(of);
     let response = response(ids.len(), &lists, one(Field::Length))?;
     let name = one(Field::Name).map(|name| name.to_string());
@@ -240,7 +251,6 @@ fn add(
         let [rollout, trainer, mask] = lists.map(value);
         let counted = inside.is_some() && mask.is_none_or(|mask| mask > 0.0);
         let recorded = |value: Option<f64>| value.filter(|value| counted || *value != 0.0).map(narrow);
-        let held = [lists[0].is_some(), lists[1].is_some()];
         let [rollout, trainer] = into.side.of_file(held, [rollout, trainer].map(recorded));
         let id = if *id < 0.0 { NO_ID } else { self::id(*id)? };
         into.builder.token(Token { id, position: self::place(at), rollout, trainer, counted });

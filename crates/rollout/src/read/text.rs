@@ -4,9 +4,12 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
 
+use serde::de::DeserializeOwned;
+
 use probe_files::limits::MAX_ROLLOUT_LINE_BYTES;
 use probe_files::map;
 use probe_read::ReadError;
+use probe_read::msprobe::with_quoted_numbers;
 
 /// Returns the first bytes of a file.
 pub(super) fn head(path: &Path) -> Result<Vec<u8>, ReadError> {
@@ -22,6 +25,18 @@ pub(super) fn head(path: &Path) -> Result<Vec<u8>, ReadError> {
 /// Returns true for bytes as text begins with.
 pub(super) fn is_text(head: &[u8]) -> bool {
     head.iter().all(|byte| *byte >= 0x20 || byte.is_ascii_whitespace())
+}
+
+/// Returns the document on a line.
+///
+/// # Errors
+/// The description, with the column: the number of the line is the caller's to say.
+pub(super) fn parsed<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+    serde_json::from_slice(&with_quoted_numbers(line)).map_err(|error| {
+        let (text, column) = (error.to_string(), error.column());
+        let end = format!(" at line {} column {column}", error.line());
+        format!("{}, in column {column}", text.strip_suffix(&end).unwrap_or(&text))
+    })
 }
 
 /// Passes each line that is not blank, with its number from 1, to `take`.

@@ -11,7 +11,7 @@ use super::fields::{id, narrow, place};
 use super::{Collected, EXPECTED, Origin, step_of};
 use crate::routes::Route;
 use crate::table::{NO_ID, Sample, Side, Token};
-use probe_dump::TensorData;
+use probe_dump::{TensorData, Value};
 use probe_files::limits::MAX_ROLLOUT_TOKENS;
 use probe_read::ReadError;
 use probe_read::tensor_file::TensorFile;
@@ -142,6 +142,10 @@ impl Batch {
         let mut tensors = HashMap::new();
         for name in wanted {
             let Some(&at) = places.get(name) else { continue };
+            if !matches!(file.entries()[at].value, Value::Tensor(_)) {
+                let message = format!("{name} is no tensor; save it as one, [batch, length]");
+                return Err(ReadError::format(path, message));
+            }
             let tensor = file.load(at)?;
             let &[rows, columns] = tensor.shape() else {
                 return Err(ReadError::format(
@@ -199,7 +203,7 @@ impl Batch {
         });
         let prompts = self.of("prompts", row).filter(|prompts| prompts.len() == prompt);
         for at in padding..prompt {
-            let id = prompts.map_or(Ok(NO_ID), |prompts| id(prompts[at]))?;
+            let id = prompts.map_or(Ok(NO_ID), |prompts| token("prompts", prompts[at]))?;
             let position = self::place(at - padding);
             into.builder.token(Token { id, position, rollout: None, trainer: None, counted: false });
             self.experts.iter().try_for_each(|experts| experts.route(row, at, prompt + self.width, into))?;
@@ -217,7 +221,7 @@ impl Batch {
             let recorded = |value: f64| (counted || value != 0.0).then(|| narrow(value));
             let held = [self.rollout.is_some(), self.trainer.is_some()];
             let [rollout, trainer] = into.side.of_file(held, values.map(|value| value.and_then(recorded)));
-            let id = ids.map_or(Ok(NO_ID), |ids| id(ids[t]))?;
+            let id = ids.map_or(Ok(NO_ID), |ids| token("responses", ids[t]))?;
             let position = self::place(prompt - padding + t);
             into.builder.token(Token { id, position, rollout, trainer, counted });
             self.experts
@@ -226,6 +230,11 @@ impl Batch {
         }
         Ok(())
     }
+}
+
+/// Returns the id that a tensor holds.
+fn token(name: &str, value: f64) -> Result<u32, String> {
+    id(value).map_err(|message| format!("{name}: {message}"))
 }
 
 /// Returns the elements of a tensor of numbers.
