@@ -191,6 +191,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     let mut ops = if split { in_order_of(&ranks, other) } else { merged(&ranks) };
     // Collectives are what makes one run of many ranks; their effects are in the layouts.
     ops.retain(|op| !op.name.is_collective() || others.contains_key(op.name.as_str()));
+    arguments::without_parts_of_ranks(&mut ops, &others, ranks.len());
     let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
     let gathered = Gathered::of(&mut ops, &ranks, &others);
     let (inferred, orders) = gathered.layouts(&ops, &stores, (other, split), &numbers, declared)?;
