@@ -331,6 +331,12 @@ pub(crate) fn value(
 ) -> (TensorRecord, Option<Made>) {
     let picked: Vec<&(usize, Arc<TensorRecord>)> =
         found.picks.iter().map(|&pick| &job.pieces[pick]).collect();
+    if found.layout.shape.contains(&0) {
+        let mut record = TensorRecord::clone(&picked[0].1);
+        record.shape = found.layout.shape.iter().map(|&size| size as u64).collect();
+        (record.data, record.strides, record.placement, record.requires_grad) = (None, None, None, None);
+        return (record, None);
+    }
     let keys = picked.iter().map(|(rank, record)| Some((*rank, record.data.as_deref()?.into())));
     let pieces: Option<Vec<(usize, Box<str>)>> = keys.collect();
     let made = pieces.map(|pieces| Made { layout: found.layout.clone(), pieces });

@@ -74,3 +74,12 @@ fn a_number_of_parts_that_is_that_of_the_ranks_is_no_argument() {
     assert_eq!(paths(&op).len(), 5);
     assert_eq!(op.slots[1].value, Value::Scalar(Scalar::Number(Number::Int(3))));
 }
+
+#[test]
+fn shards_of_an_empty_value_make_an_empty_value() {
+    let empty = |rows: usize| -> Matrix { (vec![rows, 0], Vec::new()) };
+    let ranks = (0..2).map(|number| rank(number, &[empty(4)], true)).collect();
+    let folded = all(ranks, &rank(0, &[empty(8)], true));
+    assert!(folded.remarks.is_empty() && folded.apart.is_empty());
+    assert_eq!(*folded.rank.ops[0].slots[0].value.tensor().unwrap().shape, [8, 0]);
+}
