@@ -83,3 +83,21 @@ fn shards_of_an_empty_value_make_an_empty_value() {
     assert!(folded.remarks.is_empty() && folded.apart.is_empty());
     assert_eq!(*folded.rank.ops[0].slots[0].value.tensor().unwrap().shape, [8, 0]);
 }
+
+#[test]
+fn collectives_of_unlike_numbers_are_different_calls() {
+    let calls = |number: u32, count: usize| {
+        let values: Vec<Matrix> = (0..count).map(|call| matrix(4, 4, 80 + call as u64)).collect();
+        let mut rank = rank(number, &values, true);
+        for (call, op) in rank.ops.iter_mut().enumerate() {
+            op.name = OpName::parse(&format!("Distributed.all_reduce.{call}.forward"));
+        }
+        rank
+    };
+    let folded =
+        |own: usize, theirs: usize| all(vec![calls(0, own), calls(1, own)], &calls(0, theirs)).rank.ops;
+    let held = |ops: &[Op]| ops.iter().map(|op| op.slots[0].value.tensor().is_some()).collect::<Vec<_>>();
+    assert_eq!(held(&folded(2, 2)), [true, true]);
+    // The ranks make a call before those that the other run makes too.
+    assert_eq!(held(&folded(3, 2)), [false, false]);
+}
