@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use probe_dump::{DType, Number, Op, OpKind, Printed, Rank, Scalar, SeenAs, Slot, SlotSide, Value};
+use probe_dump::{DType, Number, Op, OpKind, Phase, Printed, Rank, Scalar, SeenAs, Slot, SlotSide, Value};
 
 use super::remark::{Remark, Remarks};
 
@@ -89,6 +89,28 @@ pub(crate) fn whole(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remar
                 slot.value = other.clone();
             }
         }
+    }
+}
+
+/// Takes out the number of parts of calls that cut a value into as many as there are ranks, where the other run's call makes one part: it belongs to
+/// the layout. So do the parts.
+pub(crate) fn without_parts_of_ranks(ops: &mut [Op], others: &HashMap<&str, &Op>, ranks: usize) {
+    let parts = |op: &Op| op.slots.iter().filter(|slot| slot.side.is_result()).count();
+    for op in ops.iter_mut().filter(|op| op.name.kind() == OpKind::Api && op.name.phase() == Phase::Forward) {
+        let own = parts(op);
+        let of_ranks = own > 1 && ranks.is_multiple_of(own);
+        let Some(partner) = others.get(op.name.as_str()).filter(|other| of_ranks && parts(other) == 1) else {
+            continue;
+        };
+        op.slots.retain_mut(|slot| {
+            let other = partner.slots.iter().find(|other| other.path == slot.path);
+            if other.is_some_and(|other| slot.side.is_result() || other.value != slot.value)
+                && (slot.side.is_result() || slot.value.tensor().is_none())
+            {
+                slot.value = Value::Unsupported;
+            }
+            other.is_some()
+        });
     }
 }
 

@@ -182,6 +182,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     let told = split || are_like(&ranks, other);
     let unequal = if told { Vec::new() } else { under_common_names(&mut ranks) };
     under_others_names(&mut ranks, other, split);
+    let unlike = unlike_collectives(&ranks, other);
     without_reductions(&mut ranks, other);
     if split {
         arguments::without_lists_of_parts(&mut ranks, other);
@@ -189,8 +190,8 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     let numbers: Vec<u32> = ranks.iter().map(|rank| rank.key.rank.number()).collect();
     let others: HashMap<&str, &Op> = other.ops.iter().map(|op| (op.name.as_str(), op)).collect();
     let mut ops = if split { in_order_of(&ranks, other) } else { merged(&ranks) };
-    // Collectives are what makes one run of many ranks; their effects are in the layouts.
-    ops.retain(|op| !op.name.is_collective() || others.contains_key(op.name.as_str()));
+    only_collectives_of(&mut ops, &others, &unlike);
+    arguments::without_parts_of_ranks(&mut ops, &others, ranks.len());
     let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
     let gathered = Gathered::of(&mut ops, &ranks, &others);
     let (inferred, orders) = gathered.layouts(&ops, &stores, (other, split), &numbers, declared)?;
@@ -249,6 +250,30 @@ pub(crate) fn values(
         records.push(Arc::new(record));
     }
     (store, records)
+}
+
+/// Returns the functions of collectives that these ranks and the other run call another number of times: those of one name are different calls. A
+/// program calls some over groups of one rank too.
+fn unlike_collectives(ranks: &[Rank], other: &Rank) -> HashSet<String> {
+    let counts = |rank: &Rank| {
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        for op in rank.ops.iter().filter(|op| op.name.is_collective() && op.name.phase() == Phase::Forward) {
+            *counts.entry(op.name.stem().to_owned()).or_default() += 1;
+        }
+        counts
+    };
+    let theirs = counts(other);
+    let unlike = |(stem, count): (String, usize)| (theirs.get(&stem) != Some(&count)).then_some(stem);
+    ranks.iter().flat_map(counts).filter_map(unlike).collect()
+}
+
+/// Takes out collectives that the other run lacks: they are what makes one run of many ranks, and their effects are in the layouts. Of the `unlike`
+/// ones, the values are taken out.
+fn only_collectives_of(ops: &mut Vec<Op>, others: &HashMap<&str, &Op>, unlike: &HashSet<String>) {
+    ops.retain(|op| !op.name.is_collective() || others.contains_key(op.name.as_str()));
+    for op in ops.iter_mut().filter(|op| op.name.is_collective() && unlike.contains(op.name.stem())) {
+        op.slots.iter_mut().for_each(|slot| slot.value = Value::Unsupported);
+    }
 }
 
 /// Takes out what only these ranks call behind the backward pass, outside of all modules: it reduces gradients.
@@ -330,6 +355,12 @@ pub(crate) fn value(
 ) -> (TensorRecord, Option<Made>) {
     let picked: Vec<&(usize, Arc<TensorRecord>)> =
         found.picks.iter().map(|&pick| &job.pieces[pick]).collect();
+    if found.layout.shape.contains(&0) {
+        let mut record = TensorRecord::clone(&picked[0].1);
+        record.shape = found.layout.shape.iter().map(|&size| size as u64).collect();
+        (record.data, record.strides, record.placement, record.requires_grad) = (None, None, None, None);
+        return (record, None);
+    }
     let keys = picked.iter().map(|(rank, record)| Some((*rank, record.data.as_deref()?.into())));
     let pieces: Option<Vec<(usize, Box<str>)>> = keys.collect();
     let made = pieces.map(|pieces| Made { layout: found.layout.clone(), pieces });

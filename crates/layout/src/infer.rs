@@ -52,7 +52,13 @@ pub(crate) fn infer(pieces: &[Held<'_>], baseline: Option<Held<'_>>) -> Inferred
     if locals.iter().all(|local| *local == shape) {
         return value.of_one_shape(&shape);
     }
-    if locals.iter().all(|local| local.len() == shape.len()) {
+    let fits = |local: &Vec<usize>| local.len() == shape.len();
+    if shape.contains(&0) && locals.iter().all(|local| fits(local) && local.contains(&0)) {
+        // Shards of nothing make nothing, of whatever sizes.
+        let layout = Layout::same(&shape, 1, Among::Replicas);
+        return Inferred { layout, distance: Some(0.0), ..value.alone() };
+    }
+    if locals.iter().all(fits) {
         return value.sharded(&shape, &locals).unwrap_or_else(|| value.alone());
     }
     value.alone()
