@@ -166,15 +166,18 @@ impl Layouts {
     }
 }
 
-/// Returns the name of the group of these ranks, or their numbers. One rank recorded its groups; those of other ranks are as far apart.
+/// Returns the name of the group of these ranks, or their numbers. One rank recorded its groups; those of other ranks are as far apart. Of several
+/// groups of the same ranks, an axis has the shortest name: products of axes (`TENSOR_AND_CONTEXT_PARALLEL_GROUP`) are the axis if the others have one rank.
 fn group(groups: &Groups, ranks: &[u32]) -> String {
     let alike = |members: &[u32]| {
         let mut pairs = members.iter().zip(ranks).map(|(a, b)| a.wrapping_sub(*b));
         let first = pairs.next();
         members.len() == ranks.len() && pairs.all(|by| Some(by) == first)
     };
-    let found = groups.iter().find(|(_, members)| *members == ranks);
-    let found = found.or_else(|| groups.iter().find(|(_, members)| alike(members)));
+    let shortest = |fits: &dyn Fn(&[u32]) -> bool| {
+        groups.iter().filter(|(_, members)| fits(members)).min_by_key(|(name, _)| name.len())
+    };
+    let found = shortest(&|members| members == ranks).or_else(|| shortest(&alike));
     found.map_or_else(|| in_words(ranks), |(name, _)| name.clone())
 }
 
@@ -229,4 +232,24 @@ fn is_scalar(slot: &Slot) -> bool {
 
 pub(super) fn op_phase(pair: &PartPair, op: &OpPair) -> Phase {
     OpName::parse(pair.name(op)).phase()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_groups_of_the_same_ranks_the_axis_is_named() {
+        let groups: Groups = [
+            ("MODEL_PARALLEL_GROUP", 0..2),
+            ("TENSOR_AND_CONTEXT_PARALLEL_GROUP", 0..2),
+            ("tp", 0..2),
+            ("dp", 0..4),
+        ]
+        .map(|(name, ranks)| (name.to_owned(), ranks.collect()))
+        .into();
+        assert_eq!([[0, 1], [2, 3]].map(|ranks| group(&groups, &ranks)), ["tp", "tp"]);
+        assert_eq!(group(&groups, &[0, 1, 2, 3]), "dp");
+        assert_eq!(group(&groups, &[0, 2, 4]), in_words(&[0, 2, 4]));
+    }
 }
