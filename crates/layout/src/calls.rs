@@ -115,20 +115,25 @@ fn by_name(rank: &Rank) -> HashMap<&str, &Op> {
 
 /// Returns for each of `calls` the call of the other run that it stands for: of all sequences of pairs whose arguments may be parts of each
 /// other's, the one with the most pairs and equal values.
-fn alike(
+fn alike<'r>(
     stem: &str,
-    (calls, own): (&[u32], &HashMap<&str, &Op>),
-    (others, theirs): (&[u32], &HashMap<&str, &Op>),
+    (calls, own): (&[u32], &HashMap<&str, &'r Op>),
+    (others, theirs): (&[u32], &HashMap<&str, &'r Op>),
 ) -> Vec<Option<u32>> {
     let mut partners = vec![None; calls.len()];
     if calls.len().saturating_mul(others.len()) > MOST_PAIRS {
         return partners;
     }
-    let name = |call: &u32| format!("{stem}.{call}.forward");
-    let own: Vec<_> = calls.iter().map(|call| own.get(name(call).as_str())).collect();
-    let theirs: Vec<_> = others.iter().map(|call| theirs.get(name(call).as_str())).collect();
+    // A backward pass that a program wrote itself calls functions that have no forward pass.
+    let of_call = |ops: &HashMap<&str, &'r Op>, call: &u32| {
+        ["forward", "backward"]
+            .iter()
+            .find_map(|phase| ops.get(format!("{stem}.{call}.{phase}").as_str()).copied())
+    };
+    let own: Vec<_> = calls.iter().map(|call| of_call(own, call)).collect();
+    let theirs: Vec<_> = others.iter().map(|call| of_call(theirs, call)).collect();
     let likeness = |a: usize, b: usize| match (own[a], theirs[b]) {
-        (Some(a), Some(b)) if is_part(a, b) => 1 + equal_values(a, b),
+        (Some(a), Some(b)) if a.name.phase() == b.name.phase() && is_part(a, b) => 1 + equal_values(a, b),
         _ => 0,
     };
     // The best from each pair of places on.

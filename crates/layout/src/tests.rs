@@ -14,6 +14,7 @@ use probe_measure as measure;
 
 use super::{Among, Declared, Folded, Holding, Mesh, Remark, fold};
 
+mod calls;
 mod documents;
 mod means;
 mod parts;
@@ -479,22 +480,4 @@ fn what_each_rank_holds_is_told() {
     let strangers = vec![other, matrix(8, 8, 76)];
     let open = Holding::Unexplained;
     assert_eq!(pieces(strangers), [(vec![0], open), (vec![1], open)]);
-}
-
-#[test]
-fn calls_of_a_written_backward_pass_pair_by_their_place() {
-    let value = matrix(4, 4, 10);
-    let calls = |names: &[(&str, Option<&str>)]| {
-        let mut held = rank(0, &vec![value.clone(); names.len()], true);
-        for (op, (name, parent)) in held.ops.iter_mut().zip(names) {
-            op.name = OpName::parse(&format!("Functional.f.{name}"));
-            op.parent = parent.map(Into::into);
-        }
-        held
-    };
-    let whole = calls(&[("0.forward", None), ("1.backward", None)]);
-    let masks = ("0.forward", Some("Module.embed.Table.forward.0"));
-    let mut ranks = vec![calls(&[masks, ("1.forward", None), ("2.backward", None)])];
-    super::calls::under_others_names(&mut ranks, &whole, true);
-    assert_eq!(names(&ranks[0]), ["Functional.f.0.forward", "Functional.f.1.backward"]);
 }
