@@ -7,6 +7,8 @@ mod partial;
 mod pieces;
 mod places;
 mod strangers;
+#[cfg(test)]
+mod tests;
 mod unsorted;
 mod values;
 
@@ -303,8 +305,9 @@ impl Layouts {
             return Some(unreduced.map_or(said.clone(), |unreduced| format!("{said}; {unreduced}")));
         }
         if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
-            if finding.cause == Cause::Structure {
-                finding.cause = Cause::Input;
+            // A rank's own weights are wrong before anything is computed with them.
+            if finding.cause == Cause::Structure || slot.starts_with("parameter.") {
+                (finding.cause, finding.role) = (Cause::Input, Role::Introduces);
             }
             Self::moved(pair, finding, order, slot);
             return Some(said);
@@ -387,6 +390,12 @@ impl Layouts {
         if finding.cause == Cause::Input && slot.starts_with("output") {
             finding.cause = Cause::Numerics;
             finding.role = Role::Introduces;
+        }
+        // An update shows what its gradient lacks.
+        if finding.cause == Cause::Optimizer
+            && matches!(OpName::parse(&finding.op).phase(), Phase::Backward | Phase::ParameterGradient)
+        {
+            (finding.cause, finding.role) = (Cause::Gradient, Role::Introduces);
         }
         slot.clone_into(&mut finding.slot);
     }

@@ -192,6 +192,9 @@ impl Parts<'_> {
                 };
                 let (judged, next) = judge_part(&part.pair, &part.evidence, known, history, |judged| {
                     part.layouts.explain(&part.pair, judged);
+                    // The layouts move findings to the op where it began.
+                    let explained = judged.findings.iter_mut().filter(|_| part.layouts.is_of_all_ranks());
+                    explained.for_each(|finding| finding.measure(&part.pair, &part.evidence));
                 });
                 part.judged = PartJudgement { reference, ..judged };
                 part.judged.counts.bytes = part.bytes;

@@ -53,6 +53,20 @@ pub(super) fn describe(
     }
 }
 
+impl Finding {
+    /// Takes the numbers of the slot that it names now, after it was moved there.
+    pub fn measure(&mut self, pair: &PartPair, evidence: &PartEvidence) {
+        let Some(op) = pair.ops.get(self.order) else { return };
+        let sides = op.slots.iter().map(|slots| pair.slot(op, slots));
+        let named =
+            |(b, c): (Option<&Slot>, Option<&Slot>)| b.or(c).is_some_and(|slot| *slot.path == *self.slot);
+        let Some((slot, (b, c))) = sides.enumerate().find(|(_, sides)| named(*sides)) else { return };
+        let shown = evidence.at(self.order, slot);
+        (self.metrics, self.basis) = (shown.metrics(), shown.basis());
+        self.place = b.zip(c).and_then(|(b, c)| place(shown, b, c));
+    }
+}
+
 /// Text for an error that cannot be related to the baseline's size.
 pub(super) const ALL_ZERO: &str = "the baseline is all zero, the candidate is not";
 
