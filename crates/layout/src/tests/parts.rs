@@ -43,7 +43,7 @@ fn cutting(number: u32, whole: &Matrix, parts: usize) -> Rank {
     let values: Vec<Value> = rank.ops.iter().map(|op| op.slots[0].value.clone()).collect();
     let mut op = Op::new(OpName::parse("Tensor.chunk.0.forward"));
     op.slots.push(Slot::new("input.0", SlotSide::Input, values[0].clone()));
-    let count = Scalar::Number(Number::Int(parts as i64));
+    let count = Scalar::Number(Number::Int(i64::try_from(parts).unwrap()));
     op.slots.push(Slot::new("input.1", SlotSide::Input, Value::Scalar(count)));
     for (place, part) in values[1..].iter().enumerate() {
         op.slots.push(Slot::new(format!("output.{place}"), SlotSide::Output, part.clone()));
