@@ -273,11 +273,16 @@ impl Part {
 
     /// Judges the part under these rules.
     pub(super) fn judged(&self, rules: &str) -> PartJudgement {
+        self.judged_after(&History::default(), rules).0
+    }
+
+    /// Judges the part behind earlier steps; also returns what it leaves to the next.
+    pub(super) fn judged_after(&self, history: &History, rules: &str) -> (PartJudgement, History) {
         let (pair, evidence) = self.pair();
         let (rules, noise) = (Rules::parse(rules).unwrap(), Noise::default());
         let (reference, replayed) = (BySlot::default(), Replayed::default());
         let known =
             PriorKnowledge { rules: &rules, noise: &noise, reference: &reference, replayed: &replayed };
-        judge_part(&pair, &evidence, known, &History::default(), |_| ()).0
+        judge_part(&pair, &evidence, known, history, |_| ())
     }
 }

@@ -39,13 +39,15 @@ const FEWEST: usize = 4;
 /// Reason for values that are excused.
 const REASON: &str = "computed in another way, and all gradients agree";
 
-/// Removes candidates that are about the way in which something is computed, if there are no others and all ends agree;
-/// returns a remark on them.
+/// Removes candidates that are about the way in which something is computed, if there are no others and all ends agree,
+/// or did in an earlier step: a program takes the same way in every step, and later ends carry what the optimizer made
+/// of noise. Returns a remark on them, and adds their ops by name to `ways`; `known` are those of earlier steps.
 pub(super) fn settle(
     flow: &mut Flow<'_>,
     candidates: &mut Vec<Candidate>,
     expected: &ExpectedErrors,
     setting: &Setting,
+    (known, ways): (&HashSet<Box<str>>, &mut HashSet<Box<str>>),
 ) -> Option<String> {
     let first = candidates.iter().min_by_key(|candidate| candidate.op)?;
     let ends: Vec<Place> = gradients(flow).collect();
@@ -56,9 +58,13 @@ pub(super) fn settle(
         return None;
     }
     let bound = bound(flow, &ends, &expected.values, setting);
-    if !candidates.iter().all(|candidate| is_of_way(flow, candidate, bound)) || !agree(flow, &ends, bound) {
+    let name = |candidate: &Candidate| flow.nodes[candidate.op].op.name.as_str();
+    let is_known = candidates.iter().all(|candidate| known.contains(name(candidate)));
+    let are_of_way = candidates.iter().all(|candidate| is_of_way(flow, candidate, bound));
+    if !are_of_way || !(is_known || agree(flow, &ends, bound)) {
         return None;
     }
+    ways.extend(candidates.iter().map(|candidate| Box::from(name(candidate))));
     let said = format!(
         "the runs compute {} in another way, but the gradients of all parameters agree",
         flow.nodes[first.op].op.name.as_str()

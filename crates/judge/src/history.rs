@@ -37,6 +37,8 @@ pub struct History {
     made: HashSet<Extremes>,
     /// Keys of the values of each side that no recorded op made: weights, and the buffers of a program.
     arrived: Arc<[HashSet<u64>; 2]>,
+    /// Ops by name of which a step has shown that they compute the same in another way.
+    ways: Arc<HashSet<Box<str>>>,
     /// Updates were judged at the optimizer.
     optimizer_seen: bool,
     /// An op was at fault.
@@ -51,9 +53,11 @@ impl History {
         flow: &Flow<'_>,
         (gradients, arrivals): (GradientErrors, &[Place]),
         learned: (Learned, Seen),
+        ways: HashSet<Box<str>>,
         diverged: bool,
     ) -> Self {
         Self {
+            ways: Arc::new(ways),
             arrived: Arc::new(arrived(flow, arrivals)),
             learned,
             weights: update::weights(flow),
@@ -70,6 +74,11 @@ impl History {
     /// Returns the keys of what arrived in the previous step, if that was recorded.
     pub(super) fn arrived(&self, flow: &Flow<'_>) -> Arc<[HashSet<u64>; 2]> {
         if flow.pair.since == Some(1) { self.arrived.clone() } else { Arc::default() }
+    }
+
+    /// Returns the ops by name of which an earlier step has shown that they compute the same in another way.
+    pub(super) fn ways(&self) -> &HashSet<Box<str>> {
+        &self.ways
     }
 
     /// Returns a weight that follows others at another rate.

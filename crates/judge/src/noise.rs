@@ -112,7 +112,13 @@ pub fn measure_noise(pair: &PartPair, evidence: &PartEvidence, history: &History
         let places = (0..node.slot_count()).filter(varied).map(|slot| (position, slot));
         found.places.varied.extend(places.map(|place| address(&flow, place, ValueKind::Result)));
     }
-    let next = History::after(&flow, (expected.gradients, &expected.arrivals), <_>::default(), false);
+    let next = History::after(
+        &flow,
+        (expected.gradients, &expected.arrivals),
+        <_>::default(),
+        <_>::default(),
+        false,
+    );
     (found, next)
 }
 

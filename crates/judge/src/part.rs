@@ -1,6 +1,6 @@
 //! Judges one step of one rank: facts, flow, expected errors, excess, and the conclusions, in this order.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::candidate::{Beyond, Candidate};
 use super::excess::{self, Granted};
@@ -66,7 +66,9 @@ pub fn judge_part(
     let acquitted = reference.acquit(&expected.values, &mut excess);
     let replayed = known.replayed.of_part(pair.step, pair.rank);
     let mut weighed = Weighed { expected: &expected, excess: &mut excess, setting: &setting };
-    let (mut candidates, remarks) = suspects(&mut flow, &mut weighed, (noise, reference, replayed), history);
+    let mut ways = history.ways().clone();
+    let (mut candidates, remarks) =
+        suspects(&mut flow, &mut weighed, (noise, reference, replayed), history, &mut ways);
     let (mut ops, mut slots) = marks::of(&flow, &expected, &excess, &candidates, history.diverged);
     if candidates.is_empty() && !history.diverged {
         candidates.extend(closing::unnamed(&flow, &slots));
@@ -92,7 +94,7 @@ pub fn judge_part(
         PartJudgement { ops, slots, expectations, rules, findings, notes, incomplete, reference, counts };
     explain(&mut judged);
     let diverged = history.diverged || !judged.findings.is_empty();
-    let next = History::after(&flow, (expected.gradients, &expected.arrivals), learned, diverged);
+    let next = History::after(&flow, (expected.gradients, &expected.arrivals), learned, ways, diverged);
     (judged, next)
 }
 
@@ -110,6 +112,7 @@ fn suspects(
     weighed: &mut Weighed<'_>,
     (noise, reference, replayed): (noise::OfPart<'_>, reference::OfPart<'_>, Option<replayed::OfPart<'_>>),
     history: &History,
+    ways: &mut HashSet<Box<str>>,
 ) -> (Vec<Candidate>, Vec<String>) {
     let Weighed { expected, excess, setting } = weighed;
     let mut candidates = HardFaults::of(flow, expected, setting, noise);
@@ -121,10 +124,12 @@ fn suspects(
     let agreement = Agreement::of(flow, expected, excess, setting.coarsest);
     let structure = structure::of(flow, &agreement, &mut candidates);
     candidates.extend(structure.fault);
+    let of_one_side = structure.rewritten.iter().map(|&op| &flow.nodes[op]).filter(|node| !node.is_paired);
+    ways.extend(of_one_side.map(|node| Box::from(node.op.name.as_str())));
     flow.excuse(&structure.rewritten, structure.excuse);
     let mut candidates = origin::of_candidates(flow, candidates);
     remarks.extend(gradient_marks::settle(flow, &mut candidates));
-    let settled = ends::settle(flow, &mut candidates, expected, setting);
+    let settled = ends::settle(flow, &mut candidates, expected, setting, (history.ways(), ways));
     if candidates.is_empty() && !history.diverged && settled.is_none() {
         let unexplained = closing::unexplained(flow, expected, excess)
             .filter(|candidate| !structure.rewritten.contains(&candidate.op));

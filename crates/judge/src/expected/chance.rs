@@ -54,9 +54,8 @@ impl Walk<'_, '_> {
         let Some(parent) = self.flow.parent(place.0).filter(|_| self.flow.modules_alone) else {
             return false;
         };
-        let given = self.flow.given(parent).into_iter();
-        let is_given_off = self.inside[parent] > 0.0
-            || given.into_iter().any(|place| self.flow.fact(place).is_float && !self.flow.fact(place).exact);
+        let is_off = |place: &Place| self.flow.fact(*place).is_float && !self.flow.fact(*place).exact;
+        let is_given_off = self.inside[parent] > 0.0 || self.flow.given(parent).iter().any(is_off);
         let counted = match self.flow.evidence.at(place.0, place.1) {
             Evidence::Data(kept) => Some((kept.metrics().different as f64, self.flow.fact(place).len)),
             Evidence::Recorded(recorded) => recorded

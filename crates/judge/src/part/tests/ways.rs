@@ -1,8 +1,8 @@
 //! The same step, computed in another way.
 
 use super::{NOISE, named};
-use crate::Cause;
 use crate::drawn::{Drawn, Part};
+use crate::{Cause, History};
 
 /// Ends a step with the gradients of four parameters, one of which is off by `error`.
 fn gradients(part: &mut Part, error: f64) {
@@ -15,6 +15,10 @@ fn gradients(part: &mut Part, error: f64) {
 
 /// A step of which the baseline takes another way to gradients, one of which is off by `error`; `in_place`: it changes memory.
 fn named_with(error: Option<f64>, in_place: bool) -> Vec<Cause> {
+    named(&of_another_way(error, in_place).judged("")).into_iter().map(|(_, cause)| cause).collect()
+}
+
+fn of_another_way(error: Option<f64>, in_place: bool) -> Part {
     let x = Drawn::normal(1, &[40, 30]);
     let (tanh, exp) = (x.map(f64::tanh), x.map(f64::tanh).map(f64::exp));
     let mut part = Part::default();
@@ -25,7 +29,7 @@ fn named_with(error: Option<f64>, in_place: bool) -> Vec<Cause> {
     if let Some(error) = error {
         gradients(&mut part, error);
     }
-    named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect()
+    part
 }
 
 #[test]
@@ -302,4 +306,14 @@ fn weights_that_one_side_alone_records_have_drifted_as_the_others() {
     };
     assert_eq!(judged(1e-2), 0);
     assert_eq!(judged(0.5), 1);
+}
+
+#[test]
+fn a_way_that_led_to_the_same_gradients_is_none_in_later_steps() {
+    let later = |first: f64| {
+        let (_, history) = of_another_way(Some(first), false).judged_after(&History::default(), "");
+        of_another_way(Some(1e-3), false).judged_after(&history, "").0.findings.len()
+    };
+    assert_eq!(later(NOISE), 0);
+    assert!(later(1e-3) > 0, "the first step did not show it");
 }
