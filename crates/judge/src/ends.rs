@@ -12,6 +12,7 @@ use super::excess::UNJUDGED;
 use super::expected::ExpectedErrors;
 use super::family::shows_own;
 use super::flow::{Flow, Node, Place};
+use super::history::ANOTHER;
 use super::ops::Kind;
 use super::precision::Precision;
 use super::products::is_large;
@@ -40,8 +41,8 @@ const FEWEST: usize = 4;
 const REASON: &str = "computed in another way, and all gradients agree";
 
 /// Removes candidates that are about the way in which something is computed, if there are no others and all ends agree,
-/// or did in an earlier step: a program takes the same way in every step, and later ends carry what the optimizer made
-/// of noise. Returns a remark on them, and adds their ops by name to `ways`; `known` are those of earlier steps.
+/// or did in an earlier step and are no plainly other ones now: a program takes the same way in every step, and later ends
+/// carry what the optimizer made of noise. Returns a remark on them, and adds their ops by name to `ways`; `known` are those of earlier steps.
 pub(super) fn settle(
     flow: &mut Flow<'_>,
     candidates: &mut Vec<Candidate>,
@@ -61,7 +62,7 @@ pub(super) fn settle(
     let name = |candidate: &Candidate| flow.nodes[candidate.op].op.name.as_str();
     let is_known = candidates.iter().all(|candidate| known.contains(name(candidate)));
     let are_of_way = candidates.iter().all(|candidate| is_of_way(flow, candidate, bound));
-    if !are_of_way || !(is_known || agree(flow, &ends, bound)) {
+    if !are_of_way || !agree(flow, &ends, if is_known { ANOTHER } else { bound }) {
         return None;
     }
     ways.extend(candidates.iter().map(|candidate| Box::from(name(candidate))));

@@ -24,7 +24,7 @@ use probe_pair::slot_key;
 const MAJORITY: f64 = 0.5;
 
 /// Error of a value that is plainly another one: other data, and no state that follows the weights.
-const ANOTHER: f64 = 0.1;
+pub(super) const ANOTHER: f64 = 0.1;
 
 /// State that the judgement of one step of a rank passes to the next.
 #[derive(Debug, Clone, Default)]

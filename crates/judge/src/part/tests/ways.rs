@@ -310,10 +310,11 @@ fn weights_that_one_side_alone_records_have_drifted_as_the_others() {
 
 #[test]
 fn a_way_that_led_to_the_same_gradients_is_none_in_later_steps() {
-    let later = |first: f64| {
+    let later = |first: f64, second: f64| {
         let (_, history) = of_another_way(Some(first), false).judged_after(&History::default(), "");
-        of_another_way(Some(1e-3), false).judged_after(&history, "").0.findings.len()
+        of_another_way(Some(second), false).judged_after(&history, "").0.findings.len()
     };
-    assert_eq!(later(NOISE), 0);
-    assert!(later(1e-3) > 0, "the first step did not show it");
+    assert_eq!(later(NOISE, 1e-3), 0);
+    assert!(later(1e-3, 1e-3) > 0, "the first step did not show it");
+    assert!(later(NOISE, 0.2) > 0, "the gradient is plainly another one");
 }
