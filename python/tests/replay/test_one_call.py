@@ -269,7 +269,7 @@ def test_a_script_passes_where_the_result_is_right_and_fails_where_it_is_not(
     assert len(text.splitlines()) < 60
     code, times = ran(tmp_path / "repro", monkeypatch)
     assert not code
-    assert max(times[label] for label in times if label.startswith("here")) < 4
+    assert max(times[label] for label in times if label.startswith("here")) < 8
     assert max(times[label] for label in times if label.startswith("as recorded")) > 100
 
 
@@ -327,19 +327,21 @@ def test_the_script_needs_torch_alone(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 MODULES = {
-    "Linear": (nn.Linear(16, 8), torch.randn(6, 16)),
-    "Conv2d": (nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2), torch.randn(2, 4, 8, 8)),
-    "LayerNorm": (nn.LayerNorm(16, eps=1e-6), torch.randn(6, 16)),
-    "GroupNorm": (nn.GroupNorm(2, 4), torch.randn(3, 4, 5)),
-    "BatchNorm1d": (nn.BatchNorm1d(16), torch.randn(6, 16)),
-    "GELU": (nn.GELU(approximate="tanh"), torch.randn(6, 16)),
-    "Softmax": (nn.Softmax(dim=-1), torch.randn(6, 16)),
+    "Linear": (lambda: nn.Linear(16, 8), (6, 16)),
+    "Conv2d": (lambda: nn.Conv2d(4, 6, 3, stride=2, padding=1, groups=2), (2, 4, 8, 8)),
+    "LayerNorm": (lambda: nn.LayerNorm(16, eps=1e-6), (6, 16)),
+    "GroupNorm": (lambda: nn.GroupNorm(2, 4), (3, 4, 5)),
+    "BatchNorm1d": (lambda: nn.BatchNorm1d(16), (6, 16)),
+    "GELU": (lambda: nn.GELU(approximate="tanh"), (6, 16)),
+    "Softmax": (lambda: nn.Softmax(dim=-1), (6, 16)),
 }
 
 
 @pytest.mark.parametrize("kind", MODULES)
 def test_a_script_of_a_module_makes_its_call_of_a_function(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module, given = MODULES[kind]
+    build, shape = MODULES[kind]
+    torch.manual_seed(0)
+    module, given = build(), torch.randn(shape)
     work = nn.Sequential(module)
 
     def step() -> None:
@@ -360,7 +362,7 @@ def test_a_script_of_a_module_makes_its_call_of_a_function(kind: str, tmp_path: 
         script.write(outcome, tmp_path / phase, {})
         code, times = ran(tmp_path / phase, monkeypatch)
         assert not code and len(times) >= 2, times
-        assert max(times[label] for label in times if label.startswith("here")) < 4
+        assert max(times[label] for label in times if label.startswith("here")) < 8
         assert min(times[label] for label in times if label.startswith("as recorded")) > 8
         text = (tmp_path / phase / "repro.py").read_text()
         assert "import probe" not in text and len(text.splitlines()) < 60
