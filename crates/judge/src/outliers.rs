@@ -234,7 +234,7 @@ fn is_behind_choice(flow: &Flow<'_>, position: usize) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use super::*;
@@ -243,7 +243,7 @@ mod tests {
     use probe_dump::DType;
 
     /// Returns a result of call `call` with an error as expected.
-    fn result(call: usize) -> ExpectedError {
+    pub(in super::super) fn result(call: usize) -> ExpectedError {
         let family = Family {
             role: ValueKind::Result,
             name: "softmax".into(),

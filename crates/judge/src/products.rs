@@ -7,7 +7,7 @@ use std::f64::consts::SQRT_2;
 
 use super::median::median;
 use super::ops::Kind;
-use super::precision::{COARSEST_PRODUCT, PRODUCT_PRECISIONS, ProductPrecision};
+use super::precision::{COARSEST_PRODUCT, PRODUCT_PRECISIONS};
 use super::value::{ExpectedError, LEAST_CALLS, MANY};
 use probe_dump::DType;
 
@@ -23,6 +23,9 @@ const NEAR: f64 = 1.5;
 
 /// Fraction of the products that must be coarse for all to count as coarse.
 const MOST: f64 = 0.8;
+
+/// Number of other products from which on their precision is certain.
+const TELLING: usize = 10;
 
 /// The same for products with statistics only: each shows a part of its error, and at least half of them show
 /// more than binary32 leaves.
@@ -138,20 +141,18 @@ impl Products {
         let fine_small = self.fine_small.iter().any(|call| *call != value.call);
         // Several consecutive products leave more error than one.
         let several = value.is_composite() || matches!(value.kind, Kind::Recurrent | Kind::Attention);
-        let largest = |known: &ProductPrecision| if several { known.range.1 } else { NEAR * known.predicted };
         PRODUCT_PRECISIONS.iter().find_map(|known| {
+            // A mask or a row of a unit matrix is exact in few bits: then one operand alone is rounded.
+            let least = known.predicted / (NEAR * SQRT_2);
+            let (others, beyond) = self.others_beyond(value.call, least);
+            let all = beyond as f64 >= MOST * others as f64;
+            // Where terms are nearly equal, their roundings add up: one of few products is not trusted with that.
+            let largest =
+                if several || (all && others >= TELLING) { known.range.1 } else { NEAR * known.predicted };
             let coarse = clean().filter(|shown| (known.range.0..known.range.1).contains(&shown.own)).take(2);
             let enough = match coarse.count() {
-                0 => {
-                    // A mask or a row of a unit matrix is exact in few bits: then one operand alone is rounded.
-                    let least = known.predicted / (NEAR * SQRT_2);
-                    let (others, beyond) = self.others_beyond(value.call, least);
-                    let few = others < 2;
-                    beyond as f64 >= MOST * others as f64
-                        && own < largest(known)
-                        && (!few || (own > least && !fine_small))
-                }
-                1 => own < largest(known),
+                0 => all && own < largest && (others >= 2 || (own > least && !fine_small)),
+                1 => own < largest,
                 _ => true,
             };
             enough.then_some(known.floor)
@@ -198,6 +199,7 @@ impl Products {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outliers::tests::result;
 
     /// Builds products from calls and errors.
     fn products(shown: &[(usize, f64)]) -> Products {
@@ -215,6 +217,19 @@ mod tests {
         assert_eq!(products.others_beyond(2, 2e-4), (5, 3), "no product itself");
         let (before, after) = products.around(4);
         assert_eq!((before.collect::<Vec<_>>(), after.collect::<Vec<_>>()), (vec![1e-7], vec![3e-4]));
+    }
+
+    #[test]
+    fn where_many_are_coarse_one_whose_terms_are_nearly_equal_may_be_off_by_more() {
+        let level = |others: usize, error: f64, own: f64| {
+            let shown: Vec<(usize, f64)> = (0..others).map(|call| (call, error)).collect();
+            products(&shown).coarse_level(&result(99), own)
+        };
+        assert_eq!(level(12, 3e-4, 5e-4), Some(4e-4));
+        assert_eq!(level(12, 3e-4, 1e-3), None, "two factors of 10 bits are off by no more than 9.8e-4");
+        assert_eq!(level(12, 1e-7, 5e-4), None, "the others are no coarse ones");
+        assert_eq!(level(3, 3e-4, 5e-4), None, "three may be behind a fault");
+        assert_eq!(level(3, 3e-4, 4e-4), Some(4e-4));
     }
 
     #[test]
