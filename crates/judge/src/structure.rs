@@ -266,11 +266,14 @@ fn without_resized(
         Cause::Argument => resized(candidate.op) || agreement.makes_another(candidate.op),
         _ => resized(candidate.op),
     };
-    for candidate in candidates.iter().filter(|candidate| unlike(candidate)) {
+    let unlike: Vec<&Candidate> = candidates.iter().filter(|candidate| unlike(candidate)).collect();
+    // What one of them makes is no noise to the others: two values that are read the other way round.
+    let reached = agreement.reached(&unlike.iter().map(|candidate| candidate.op).collect::<Vec<usize>>());
+    for candidate in unlike {
         if rewritten.contains(&candidate.op) {
             continue;
         }
-        let region = agreement.region(&[candidate.op]).unwrap_or_default();
+        let region = agreement.region_among(&[candidate.op], &reached).unwrap_or_default();
         // What undoes a chosen argument is an op that the other side lacks.
         let is_undone = || resized(candidate.op) || region.iter().any(|&op| !flow.nodes[op].is_paired);
         if candidate.cause != Cause::Argument || is_undone() {

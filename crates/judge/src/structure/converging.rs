@@ -68,7 +68,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
     }
 
     /// The same beside ops that other differences have reached: theirs is no noise.
-    fn region_among(&self, first: &[usize], reached: &HashSet<usize>) -> Option<HashSet<usize>> {
+    pub(super) fn region_among(&self, first: &[usize], reached: &HashSet<usize>) -> Option<HashSet<usize>> {
         let mut region: HashSet<usize> = first.iter().copied().collect();
         // In the order of execution: what an op reads from outside of the region is then known.
         let mut queue: BTreeSet<usize> = first.iter().copied().collect();
@@ -78,11 +78,14 @@ impl<'f, 'a> Agreement<'f, 'a> {
             return None;
         }
         let start = first.iter().copied().min().unwrap_or(0);
-        let mut led = first.iter().map(|&op| self.error_from_before(op, start, reached)).fold(0.0, f64::max);
+        let mut sums = HashSet::new();
+        let before = |op, sums: &HashSet<usize>| self.error_from_before(op, start, reached, sums);
+        let mut led = first.iter().map(|&op| before(op, &sums)).fold(0.0, f64::max);
         while let Some(position) = queue.pop_first() {
-            led = led.max(self.error_from_before(position, start, reached));
+            led = led.max(before(position, &sums));
             let readers = self.readers(position);
             let accumulated = self.accumulated(position);
+            sums.extend(accumulated.iter().copied());
             let is_read = !readers.is_empty() || !accumulated.is_empty();
             let reaches_far = region.len().max(readers.len()) > MOST;
             let begins = self.begins_backward(position, &readers, led);
@@ -103,14 +106,15 @@ impl<'f, 'a> Agreement<'f, 'a> {
     }
 
     /// Returns all ops that the differences of these reach, those of the same part together.
-    fn reached(&self, first: &[usize]) -> HashSet<usize> {
+    pub(super) fn reached(&self, first: &[usize]) -> HashSet<usize> {
         let mut reached: HashSet<usize> = first.iter().copied().collect();
         let mut queue: BTreeSet<usize> = first.iter().copied().collect();
         let start = first.iter().copied().min().unwrap_or(0);
-        let none = HashSet::new();
+        let (none, mut sums) = (HashSet::new(), HashSet::new());
         while let Some(position) = queue.pop_first() {
-            let led = self.error_from_before(position, start, &none);
+            let led = self.error_from_before(position, start, &none, &sums);
             let read = (self.readers(position), self.accumulated(position));
+            sums.extend(read.1.iter().copied());
             for reader in self.differing_readers(position, read, &reached, &none, led) {
                 if reached.insert(reader) {
                     queue.insert(reader);
@@ -210,8 +214,15 @@ impl<'f, 'a> Agreement<'f, 'a> {
     }
 
     /// Returns the largest error of what an op reads and was there before the op at `start`, so that nothing behind that
-    /// one made it: noise of the run, weights that have drifted.
-    fn error_from_before(&self, position: usize, start: usize, reached: &HashSet<usize>) -> f64 {
+    /// one made it: noise of the run, weights that have drifted. What arrives at `sums` is made behind it, though no
+    /// recorded op makes it: autograd adds up the gradients of all readers.
+    fn error_from_before(
+        &self,
+        position: usize,
+        start: usize,
+        reached: &HashSet<usize>,
+        sums: &HashSet<usize>,
+    ) -> f64 {
         let read = self.sides(position, false).into_iter();
         let made = read.flat_map(|(side, op, slot)| self.makers(side, op, slot));
         let node = &self.flow.nodes[position];
@@ -222,6 +233,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
                 && fact.difference == Difference::Numbers
                 && self.flow.makers_of_both((op, slot)).all(|maker| maker.0 < start)
                 && self.is_one_value((op, slot))
+                && !(sums.contains(&op) && self.flow.makers_of_both((op, slot)).next().is_none())
         });
         let before = made.filter(|maker| maker.0 < start).chain(arrived);
         let before = before.filter(|&place| !self.is_reached(place, reached));

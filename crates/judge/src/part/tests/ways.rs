@@ -318,3 +318,29 @@ fn a_way_that_led_to_the_same_gradients_is_none_in_later_steps() {
     assert!(later(1e-3, 1e-3) > 0, "the first step did not show it");
     assert!(later(NOISE, 0.2) > 0, "the gradient is plainly another one");
 }
+
+#[test]
+fn two_values_read_the_other_way_round_are_no_noise_of_one_another() {
+    let (x, y) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let (a, b) = (x.map(f64::tanh), y.map(f64::tanh));
+    let (exp, sin) = (|of: &Drawn| of.map(f64::exp), |of: &Drawn| of.map(|value| 1.0 + 0.1 * value.sin()));
+    let judged = |turned: bool| {
+        let (c, d) = if turned { (&b, &a) } else { (&a, &b) };
+        let mut part = Part::default();
+        for (call, read, made) in [(0, &x, &a), (1, &y, &b)] {
+            part.op(&format!("Torch.tanh.{call}.forward")).tensor("input.0", read, read);
+            part.tensor("output.0", made, made);
+        }
+        part.op("Torch.exp.0.forward").tensor("input.0", &a, c).tensor("output.0", &exp(&a), &exp(c));
+        part.op("Torch.sin.0.forward").tensor("input.0", &b, d).tensor("output.0", &sin(&b), &sin(d));
+        let product = exp(&a).with(&sin(&b), |x, y| x * y);
+        let other = if turned { product.off(7, 0.05) } else { product.clone() };
+        part.op("Torch.mul.0.forward").tensor("input.0", &exp(&a), &exp(c));
+        part.tensor("input.1", &sin(&b), &sin(d)).tensor("output.0", &product, &other);
+        part.op("Torch.cos.0.forward").tensor("input.0", &product, &other);
+        part.tensor("output.0", &product.map(f64::cos), &other.map(f64::cos));
+        named(&part.judged("")).first().map(|(op, cause)| ((*op).to_owned(), *cause))
+    };
+    assert_eq!(judged(true), Some(("Torch.exp.0.forward".to_owned(), Cause::Structure)));
+    assert_eq!(judged(false), None);
+}

@@ -1,5 +1,7 @@
 //! Ways that a difference takes.
 
+use std::collections::HashSet;
+
 use super::Agreement;
 use crate::drawn::{Drawn, Part};
 use crate::expected::ExpectedErrors;
@@ -20,4 +22,23 @@ fn a_gradient_is_followed_to_the_parameter_that_an_op_handed_on() {
     };
     assert_eq!(followed(&weight), [4, 4], "once for each side");
     assert_eq!(followed(&weight.map(|value| 2.0 * value)), [0; 0], "its own backward pass comes between");
+}
+
+#[test]
+fn a_sum_of_gradients_that_nobody_recorded_is_no_noise() {
+    let (x, g) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let mut part = Part::default();
+    let exp = x.map(f64::exp);
+    part.op("Torch.exp.0.forward").tensor("input.0", &x, &x).tensor("output.0", &exp, &exp);
+    part.op("Torch.exp.0.backward").tensor("input.0", &g, &g.off(3, 0.01)).tensor("output.0", &x, &x);
+    let before = |sums: &[usize]| {
+        let sums = sums.iter().copied().collect();
+        part.flow(|flow| {
+            let expected = ExpectedErrors::default();
+            let agreement = Agreement::of(flow, &expected, &[], None);
+            agreement.error_from_before(1, 1, &HashSet::new(), &sums)
+        })
+    };
+    assert!((before(&[]) / 0.01 - 1.0).abs() < 0.1, "it was off before the difference");
+    assert_eq!(before(&[1]), 0.0, "the difference is a part of it");
 }
