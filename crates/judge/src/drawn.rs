@@ -174,9 +174,20 @@ impl Part {
 
     /// Says that the tensors of the last op require a gradient.
     pub(super) fn requires_grad(&mut self) -> &mut Self {
-        for slot in self.sides.iter_mut().filter_map(|ops| ops.last_mut()).flat_map(|op| &mut op.slots) {
-            if let Value::Tensor(record) = &mut slot.value {
-                Arc::make_mut(record).requires_grad = Some(true);
+        self.require([true, true])
+    }
+
+    /// Says that the tensors of the last op require a gradient in the candidate, and none in the baseline.
+    pub(super) fn trained_on_one_side(&mut self) -> &mut Self {
+        self.require([false, true])
+    }
+
+    fn require(&mut self, sides: [bool; 2]) -> &mut Self {
+        for (ops, requires) in self.sides.iter_mut().zip(sides) {
+            for slot in ops.last_mut().into_iter().flat_map(|op| &mut op.slots) {
+                if let Value::Tensor(record) = &mut slot.value {
+                    Arc::make_mut(record).requires_grad = Some(requires);
+                }
             }
         }
         self

@@ -3,19 +3,19 @@
 
 use std::collections::HashSet;
 
-use super::Verdict;
 use super::candidate::Candidate;
 use super::difference::Difference;
 use super::flow::{Flow, Place};
+use super::{Cause, Verdict};
 use probe_dump::Phase;
 
 /// Removes marks that differ where nothing else does, if all gradients of both sides were compared; returns a remark on
 /// them.
 pub(super) fn settle(flow: &mut Flow<'_>, candidates: &mut Vec<Candidate>) -> Option<String> {
+    // The numbers of one that is marked on one side may differ as well.
     let is_mark = |candidate: &Candidate| {
-        candidate
-            .slot
-            .is_some_and(|slot| flow.fact((candidate.op, slot)).difference == Difference::RequiresGrad)
+        let differs = |slot| flow.fact((candidate.op, slot)).difference == Difference::RequiresGrad;
+        candidate.cause == Cause::Argument && candidate.slot.is_some_and(differs)
     };
     let all =
         (0..flow.nodes.len()).flat_map(|op| (0..flow.nodes[op].slot_count()).map(move |slot| (op, slot)));

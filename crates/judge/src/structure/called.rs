@@ -9,7 +9,7 @@ use crate::difference::{Difference, Fact};
 use crate::ops::{is_dimension, parameter};
 use probe_dump::{Number, Scalar, Slot, Value};
 
-/// Removes ops that were called with other arguments and make the same; returns them.
+/// Removes the arguments of ops that make the same with others; returns those of these ops of which nothing else was found.
 pub(super) fn without_same_calls(
     flow: &Flow<'_>,
     agreement: &Agreement<'_, '_>,
@@ -19,7 +19,8 @@ pub(super) fn without_same_calls(
     let same: HashSet<usize> =
         named.map(|candidate| candidate.op).filter(|&op| is_same(flow, agreement, op)).collect();
     candidates.retain(|candidate| candidate.cause != Cause::Argument || !same.contains(&candidate.op));
-    same
+    let others: HashSet<usize> = candidates.iter().map(|candidate| candidate.op).collect();
+    &same - &others
 }
 
 fn is_same(flow: &Flow<'_>, agreement: &Agreement<'_, '_>, op: usize) -> bool {

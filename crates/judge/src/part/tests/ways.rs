@@ -344,3 +344,18 @@ fn two_values_read_the_other_way_round_are_no_noise_of_one_another() {
     assert_eq!(judged(true), Some(("Torch.exp.0.forward".to_owned(), Cause::Structure)));
     assert_eq!(judged(false), None);
 }
+
+#[test]
+fn a_weight_that_is_another_one_is_told_though_it_requires_a_gradient_on_one_side_alone() {
+    let (x, w) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[20, 30]));
+    let judged = |error: f64| {
+        let other = w.off(3, error);
+        let mut part = Part::default();
+        part.op("Functional.linear.0.forward").tensor("input.0", &x, &x).tensor("input.1", &w, &other);
+        part.trained_on_one_side().tensor("output.0", &x.linear(&w), &x.linear(&other));
+        gradients(&mut part, NOISE);
+        named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(0.01), [Cause::Input]);
+    assert_eq!(judged(0.0), []);
+}
