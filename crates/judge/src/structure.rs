@@ -20,7 +20,7 @@ use called::without_same_calls;
 pub(super) use converging::Agreement;
 use levels::Levels;
 use micro_batches::MicroBatches;
-use named::{called_otherwise, named};
+use named::{called_otherwise, cut_before, named};
 pub(super) use unpaired::writes;
 use unpaired::{are_same_calls, computes, computing, counts, stand_for_themselves, tensors};
 
@@ -108,7 +108,7 @@ pub(super) fn of<'a>(
         candidates.retain(|candidate| !is_behind(flow, group, candidate));
     }
     if fault.is_none() {
-        fault = right_before(flow, &harmless, candidates);
+        fault = right_before(flow, &harmless, candidates).or_else(|| cut_before(flow, candidates));
     }
     if let Some(fault) = &fault {
         // For a fault behind the backward pass the forward call is named, and its own group may agree.

@@ -3,7 +3,9 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::unpaired::{ALONE, computes, computing, tensors};
+use crate::Cause;
 use crate::candidate::Candidate;
+use crate::difference::Difference;
 use crate::flow::{Flow, Node};
 use crate::precision::Precision;
 use probe_dump::{Phase, TensorRecord};
@@ -144,12 +146,30 @@ fn forward_of(flow: &Flow<'_>, op: usize) -> usize {
 /// Returns the call that keeps gradients from the side that lacks an op of the backward pass, if that side alone has it.
 fn cut_off(flow: &Flow<'_>, group: &Substitution, op: usize) -> Option<usize> {
     let lacks = usize::from(!group.baseline.is_empty());
+    cut(flow, lacks, op).filter(|_| flow.nodes[op].is_backward())
+}
+
+/// Returns the first call before `op` that keeps gradients from a side and that this side alone has.
+fn cut(flow: &Flow<'_>, side: usize, op: usize) -> Option<usize> {
     let cuts = flow.pair.substitutions.iter().filter_map(|group| {
         let sides = [&group.baseline, &group.candidate];
-        let is_cut = sides[lacks].iter().all(|&op| flow.nodes[op].base == "detach");
-        sides[lacks].iter().copied().min().filter(|_| is_cut && sides[1 - lacks].is_empty())
+        let is_cut = sides[side].iter().all(|&op| flow.nodes[op].base == "detach");
+        sides[side].iter().copied().min().filter(|_| is_cut && sides[1 - side].is_empty())
     });
-    cuts.min().filter(|cut| flow.nodes[op].is_backward() && *cut < op)
+    cuts.min().filter(|cut| *cut < op)
+}
+
+/// Returns the call that keeps a gradient from one side, if the first candidate is about an op that passes one on to the
+/// other side alone, and removes that candidate.
+pub(super) fn cut_before(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Option<Candidate> {
+    let shown = candidates.iter().min_by_key(|candidate| candidate.op)?;
+    let (op, slot) = (shown.op, shown.slot?);
+    let is_missing = flow.fact((op, slot)).difference == Difference::Missing;
+    let lacks = usize::from(flow.pair.slot_at(op, slot).0.is_some());
+    let cut = cut(flow, lacks, op).filter(|_| is_missing && flow.nodes[op].is_backward())?;
+    let said = format!("and {} passes no gradient on there", flow.nodes[op].op.name.as_str());
+    candidates.retain(|candidate| (candidate.op, candidate.slot) != (op, Some(slot)));
+    Some(Candidate { said, ..Candidate::at(cut, None, Cause::Structure) })
 }
 
 /// Returns true if an op makes more than indices, lengths and masks.

@@ -359,3 +359,23 @@ fn a_weight_that_is_another_one_is_told_though_it_requires_a_gradient_on_one_sid
     assert_eq!(judged(0.01), [Cause::Input]);
     assert_eq!(judged(0.0), []);
 }
+
+#[test]
+fn a_gradient_that_ends_at_a_call_of_one_side_is_named_there() {
+    let (x, g) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let (tanh, exp) = (x.map(f64::tanh), x.map(f64::tanh).map(f64::exp));
+    let judged = |detaches: bool| {
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).tensor("output.0", &tanh, &tanh);
+        if detaches {
+            part.op_of(1, "Tensor.detach.0.forward", &tanh, &tanh);
+        }
+        part.op("Torch.exp.0.forward").tensor("input.0", &tanh, &tanh).tensor("output.0", &exp, &exp);
+        part.op("Torch.exp.0.backward").tensor("input.0", &g, &g).tensor_of_one("output.0", &g);
+        let less = g.off(3, 0.3);
+        part.op("Torch.tanh.0.backward").tensor("input.0", &x, &less).tensor("output.0", &x, &less);
+        named(&part.judged("")).first().map(|(op, cause)| ((*op).to_owned(), *cause))
+    };
+    assert_eq!(judged(true), Some(("Tensor.detach.0.forward".to_owned(), Cause::Structure)));
+    assert_eq!(judged(false), Some(("Torch.exp.0.backward".to_owned(), Cause::Structure)));
+}
