@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 
 from programs import (
-    agreement, aligned, densities, features, fields, frames, generative, geometric, languages, matchings, memories, mixtures, motions,
-    pairs, parts, pictures, recognition, restored, rewarded, sequences, sounds, tables, vision, writing,
+    agreement, aligned, controlled, densities, features, fields, frames, generative, geometric, languages, matchings, memories, mixtures, motions,
+    pairs, parts, pictures, ranked, recognition, restored, rewarded, sequences, sounds, tables, taught, vision, writing,
 )  # fmt: skip
 from programs.program import Program
 
@@ -46,10 +46,16 @@ LAST: dict[str, type[Program]] = {
     **restored.PROGRAMS,
     **writing.PROGRAMS,
 }
-PROGRAMS: dict[str, type[Program]] = {**FIRST, **BROAD, **LATER, **LAST}
+#: Those that were written when drawn programs had been judged for days.
+NEWEST: dict[str, type[Program]] = {
+    **controlled.PROGRAMS,
+    **ranked.PROGRAMS,
+    **taught.PROGRAMS,
+}
+PROGRAMS: dict[str, type[Program]] = {**FIRST, **BROAD, **LATER, **LAST, **NEWEST}
 #: The programs whose wrong answers may be read; of the others, `score.py` tells counts. Half of the first group is sealed. What was
 #: sealed of the others was counted before it was read: see benches/README.md. Programs that nobody has seen are drawn: see `drawn`.
-SEEN = frozenset([*random.Random(35).sample(sorted(FIRST), len(FIRST) // 2), *BROAD, *LATER, *LAST])
+SEEN = frozenset([*random.Random(35).sample(sorted(FIRST), len(FIRST) // 2), *BROAD, *LATER, *LAST, *NEWEST])
 
 
 def split(name: str) -> str:

@@ -23,7 +23,7 @@ pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&
         _ if group.baseline.is_empty() || group.candidate.is_empty() => Some(first),
         [Some(_), Some(_)] => None,
         // The other side only copies.
-        [b, c] => Some(b.or(c).unwrap_or(first)),
+        [b, c] => Some(b.or(c).or_else(|| of_one_side(flow, group)).unwrap_or(first)),
     };
     if let Some(alone) = alone {
         return cut_off(flow, group, alone).unwrap_or_else(|| forward_of(flow, alone));
@@ -73,6 +73,15 @@ pub(super) fn named(flow: &Flow<'_>, place: usize, first: usize, shown: Option<&
     }
     let suspect = suspects.iter().find(|&&op| !has_counterpart(&flow.nodes[op])).or(suspects.last());
     suspect.copied().or(group.candidate.first().copied()).unwrap_or(first)
+}
+
+/// Returns the first op of a group whose function the other side has not in it.
+fn of_one_side(flow: &Flow<'_>, group: &Substitution) -> Option<usize> {
+    let sides = [(&group.baseline, &group.candidate), (&group.candidate, &group.baseline)];
+    let lacks =
+        |other: &[usize], op: usize| other.iter().all(|&other| flow.nodes[other].base != flow.nodes[op].base);
+    let alone = sides.into_iter().flat_map(|(own, other)| own.iter().filter(|&&op| lacks(other, op)));
+    alone.copied().min()
 }
 
 /// Returns the call of the forward pass that an op of the backward pass comes from: the first of those that one side alone
@@ -175,4 +184,36 @@ pub(super) fn cut_before(flow: &Flow<'_>, candidates: &mut Vec<Candidate>) -> Op
 /// Returns true if an op makes more than indices, lengths and masks.
 fn makes_floats(node: &Node<'_>) -> bool {
     tensors(node, true).any(|record| record.dtype.known().is_some_and(|dtype| Precision::of(dtype).is_some()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of_one_side;
+    use crate::drawn::{Drawn, Part};
+    use probe_pair::Substitution;
+
+    #[test]
+    fn of_two_runs_that_only_rearrange_the_function_of_one_side_is_told() {
+        let (x, turned) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[30, 40]));
+        let mut part = Part::default();
+        part.op_of(0, "Tensor.flatten.0.forward", &x, &x);
+        part.op_of(1, "Tensor.transpose.0.forward", &x, &turned);
+        part.op_of(1, "Tensor.flatten.0.forward", &turned, &turned);
+        let named = part.flow(|flow| {
+            let at = |name: &str, candidate: bool| {
+                let is_it = |op: &usize| {
+                    flow.nodes[*op].op.name.as_str() == name
+                        && (flow.pair.op(&flow.pair.ops[*op]).0.is_none() == candidate)
+                };
+                (0..flow.nodes.len()).find(is_it).unwrap()
+            };
+            let group = Substitution {
+                baseline: vec![at("Tensor.flatten.0.forward", false)],
+                candidate: vec![at("Tensor.transpose.0.forward", true), at("Tensor.flatten.0.forward", true)],
+                ..flow.pair.substitutions[0].clone()
+            };
+            of_one_side(flow, &group).map(|op| flow.nodes[op].op.name.as_str().to_owned())
+        });
+        assert_eq!(named.as_deref(), Some("Tensor.transpose.0.forward"));
+    }
 }
