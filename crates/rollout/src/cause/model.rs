@@ -241,7 +241,7 @@ fn long<'a>(case: &'a Case<'_>) -> impl Iterator<Item = &'a Row> {
 }
 
 /// Names the position, if the error grows along rows.
-fn position(case: &mut Case<'_>) -> bool {
+pub(super) fn position(case: &mut Case<'_>) -> bool {
     let rises: Vec<f64> = long(case).map(|row| rise(case, row)).collect();
     let n = rises.len() as f64;
     if rises.len() < FEWEST.0 {

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::{Case, Cause};
+use super::{Case, Cause, model};
 use crate::measure::{Measures, quantile};
 use crate::routes::{Route, Routes};
 
@@ -221,7 +221,7 @@ fn chance(layer: &Layer, moved: &[(u16, u16, u32)], layers: usize) -> f64 {
     ((-tokens * divergence).exp().min(gone) * layers as f64).min(1.0)
 }
 
-/// Notes how many choices rounding flips, and names them where they make the difference.
+/// Notes how many choices rounding flips, and names them where they make the difference and nothing else is seen behind them.
 fn ties(case: &mut Case<'_>, rest: &Measures, layers: &[Layer], behind: &Behind) -> bool {
     let (flips, tokens): (u64, u64) =
         layers.iter().fold((0, 0), |(flips, tokens), layer| (flips + layer.flips, tokens + layer.tokens));
@@ -240,13 +240,20 @@ fn ties(case: &mut Case<'_>, rest: &Measures, layers: &[Layer], behind: &Behind)
         100.0 * share
     );
     let enough = moved.min(equal) >= FEWEST.0 as f64;
-    if !(enough && rest.mean_abs > case.bound && same <= case.bound && other > 2.0 * same) {
+    let decides = enough && rest.mean_abs > case.bound && same <= case.bound && other > 2.0 * same;
+    // What grows with the position moves routers to their ties as well.
+    if !decides || model::position(case) {
         case.notes.push(said);
-        return false;
+        return decides;
     }
     let before = case.pairs.total();
     case.clear();
-    let evidence = format!("{said}: neither side is at fault, the choices are to be replayed in the trainer");
+    let fault = if margins.is_some_and(|wide| wide >= WIDE) {
+        "rounding flips none there, so a router or what it is given is at fault"
+    } else {
+        "neither side is at fault, the choices are to be replayed in the trainer"
+    };
+    let evidence = format!("{said}: {fault}");
     case.found(Cause::Routing, before, evidence, None, Vec::new());
     true
 }

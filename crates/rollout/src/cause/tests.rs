@@ -307,6 +307,7 @@ fn routed(fault: &str, random: &mut Random) -> [(Vec<u16>, Vec<f32>); 2] {
             experts.extend(chosen.map(|expert| match (fault, side, layer) {
                 ("rolled", 1, 1) => (expert + 1) % 6,
                 ("weights", 1, _) if scores[0] > 0.6 => (expert + 1) % 6,
+                ("ties", 1, _) if moved[1].0 - moved[2].0 < 0.01 && expert == moved[1].1 => moved[2].1,
                 ("swapped", 1, 2) if expert < 2 => 1 - expert,
                 _ => expert,
             }));
@@ -316,20 +317,31 @@ fn routed(fault: &str, random: &mut Random) -> [(Vec<u16>, Vec<f32>); 2] {
     sides
 }
 
-/// Returns the causes and notes of a pair whose tokens have such experts, and which is sound otherwise.
-fn causes_of_routes(fault: &str, margins: bool, seed: u64) -> (Vec<String>, Vec<String>, String) {
-    let mut random = Random(seed);
-    let weights = if fault == "weights" { &["weights"][..] } else { &[] };
-    let mut table = table(weights, NOISES[1], 24, seed);
-    for place in 0..table.tokens.len() {
-        let [ours, theirs] = routed(fault, &mut random);
+/// Gives all tokens such experts, and returns for each whether both sides have the same.
+fn with_routes(table: &mut Table, fault: &str, margins: bool, random: &mut Random) -> Vec<bool> {
+    let count = table.tokens.len();
+    let give = |place: usize| {
+        let [ours, theirs] = routed(fault, random);
         let route = |(experts, sure): &(Vec<u16>, Vec<f32>), set: &mut crate::routes::Routes| {
             let margins = if margins { &sure[..] } else { &[] };
             set.set(place, &crate::routes::Route { layers: 3, experts, margins }).unwrap();
         };
         route(&ours, &mut table.tokens.rollout_routes);
         route(&theirs, &mut table.tokens.trainer_routes);
-    }
+        let sets = |experts: &[u16]| -> Vec<Vec<u16>> {
+            experts.chunks(2).map(|pair| vec![pair[0].min(pair[1]), pair[0].max(pair[1])]).collect()
+        };
+        sets(&ours.0) == sets(&theirs.0)
+    };
+    (0..count).map(give).collect()
+}
+
+/// Returns the causes and notes of a pair whose tokens have such experts, and which is sound otherwise.
+fn causes_of_routes(fault: &str, margins: bool, seed: u64) -> (Vec<String>, Vec<String>, String) {
+    let mut random = Random(seed);
+    let weights = if fault == "weights" { &["weights"][..] } else { &[] };
+    let mut table = table(weights, NOISES[1], 24, seed);
+    with_routes(&mut table, fault, margins, &mut random);
     let joined = Joined::of_one(table);
     let explained = explain(&joined, 0..24, (None, None), &RolloutOptions::default());
     let names = explained.findings.iter().map(|finding| finding.cause.name().to_owned()).collect();
@@ -358,6 +370,30 @@ fn flips_at_ties_are_noise_and_others_are_named() {
     // Other weights send four in ten tokens elsewhere, and the rest differs as much.
     for seed in 0..10 {
         assert_eq!(causes_of_routes("weights", true, seed).0, ["weights"], "seed {seed}");
+    }
+}
+
+/// Returns the causes of a pair that differs behind tokens with other experts at ties, and less behind the others: by as much everywhere, or by
+/// what `grows` with the position.
+fn causes_behind_ties(grows: bool, seed: u64) -> Vec<String> {
+    let mut random = Random(seed);
+    let mut table = table(&[], NOISES[1], 24, seed);
+    let same = with_routes(&mut table, "ties", true, &mut random);
+    for place in 1..table.tokens.len() {
+        let grown = if grows { f64::from(table.tokens.positions[place]) / 40.0 } else { 1.0 };
+        let size = if same[place - 1] { 0.015 * grown } else { 0.6 * grown.min(1.0) };
+        let moved = f64::from(table.tokens.rollout[place]) + size * random.normal();
+        table.tokens.trainer[place] = narrow(moved.min(-1e-3));
+    }
+    let explained = explain(&Joined::of_one(table), 0..24, (None, None), &RolloutOptions::default());
+    explained.findings.iter().map(|finding| finding.cause.name().to_owned()).collect()
+}
+
+#[test]
+fn flips_at_ties_are_named_unless_the_error_grows_with_the_position() {
+    for seed in 0..10 {
+        assert_eq!(causes_behind_ties(false, seed), ["routing"], "seed {seed}");
+        assert_eq!(causes_behind_ties(true, seed), ["position"], "seed {seed}");
     }
 }
 
