@@ -79,6 +79,10 @@ def differing(a: dict[str, Any], b: dict[str, Any]) -> set[str]:
     return {slot for slot in a.keys() | b.keys() if a.get(slot) != b.get(slot)}
 
 
+class OtherOps(ValueError):
+    """The fault changed what the program does."""
+
+
 @dataclass
 class Answer:
     """Names that are right, each with its step."""
@@ -94,7 +98,7 @@ def answer(baseline: Path, marked: Path, steps: list[int], fault: dict[str, Any]
     for step in steps:
         mine, theirs = table(baseline, step), table(marked, step)
         if mine.keys() != theirs.keys():
-            raise ValueError(
+            raise OtherOps(
                 f"{marked}: step {step} has other ops than {baseline}: the fault changed what the program does"
             )
         changed = {

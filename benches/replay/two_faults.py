@@ -44,7 +44,7 @@ DRAWS = 40
 def sized(fault: dict[str, Any], model: str, size: float) -> dict[str, Any] | None:
     """The fault with an error of this size, relative to the norm of its result; None if that takes more than doubling a part of it."""
     used = devices.Device(faults=[{**fault, "by": 2.0}])
-    runs.train(model, "float32", used, 1)
+    runs.train(model, "float32", used, fault["step"] + 1)
     if not used.hits or used.hits[0]["fault"] < size:
         return None
     return {**fault, "by": 1 + size / used.hits[0]["fault"]}
@@ -60,33 +60,46 @@ class Programs:
         self.python = fork_server.python("device", "runs", "probe.replay.confirmation", variables=(("PYTHONPATH", path),))
         self.environment = {**os.environ, "PROBE_PYTHON": self.python, "PATH": f"{Path(self.python).parent}{os.pathsep}{os.environ['PATH']}"}
         self.listed: dict[str, list[devices.Call]] = {}
+        self.steps: dict[str, int] = {}
+
+    def step(self, model: str) -> int:
+        """The step in which faults lie. Of a program without modules, the command records nothing before the end of the first."""
+        if model not in self.steps:
+            self.steps[model] = 0
+            if not self.recorded(model, f"{model}_base").exists():
+                self.steps[model] = 1
+        return self.steps[model]
 
     def calls(self, model: str) -> list[devices.Call]:
         """The calls of a forward pass in which a fault can lie."""
         if model not in self.listed:
-            used = devices.Device(listing=True)
-            runs.train(model, "float32", used, 1)
-            known = (call for call in used.calls if call.phase == "forward" and call.op in plan.FORWARD and call.shapes and call.dtypes[0] == "float32")
+            used, step = devices.Device(listing=True), self.step(model)
+            runs.train(model, "float32", used, step + 1)
+            known = (call for call in used.calls if call.step == step and call.phase == "forward" and call.op in plan.FORWARD and call.shapes and call.dtypes[0] == "float32")
             self.listed[model] = [call for call in known if torch.Size(call.shapes[0]).numel() >= 200 and len(call.shapes[0]) > 1]
         return self.listed[model]
 
     def command(self, model: str, **device: Any) -> list[str]:
-        return [self.python, str(HERE / "trained.py"), model, json.dumps(device)]
+        return [self.python, str(HERE / "trained.py"), model, json.dumps(device), str(self.step(model) + 1)]
 
     def recorded(self, model: str, name: str, **device: Any) -> Path:
         """A dump of hashes, as the command records it."""
         dump = self.folder / name
         if not dump.exists():
-            options = ["--quiet", "--steps", "0", "--task", "hash", "--level", self.level, "-o", str(dump)]
+            options = ["--quiet", "--steps", str(self.step(model)), "--task", "hash", "--level", self.level, "-o", str(dump)]
             subprocess.run([self.probe, "capture", *options, "--", *self.command(model, **device)], env=self.environment, check=True, capture_output=True)
         return dump
 
     def names_of(self, model: str, fault: dict[str, Any]) -> list[str]:
         """The ops that are right as the answer for one fault: those that differ first in a run that is otherwise equal to the bit. None where the
-        fault lies in what is not recorded, as the making of data is."""
+        fault lies in what is not recorded, as the making of data is, or changes what the program does."""
         base, marked = self.recorded(model, f"{model}_base"), self.recorded(model, "marked", faults=[fault])
-        found = expected.answer(base, marked, [0], fault, self.level)
-        shutil.rmtree(marked)
+        try:
+            found = expected.answer(base, marked, [fault["step"]], fault, self.level)
+        except expected.OtherOps:
+            return []
+        finally:
+            shutil.rmtree(marked)
         names = [name for _, name in found.names]
         # A backward op that comes first read what the making of data left behind.
         return names if found.how == "origin" and "backward" not in names[0] else []
@@ -95,7 +108,7 @@ class Programs:
         """The ops that `probe narrow --inject` names, the number of runs, and its last line."""
         sides = [self.command(model), self.command(model, style="chunks", faults=faults)]
         options = ["--baseline-cmd", shlex.join(sides[0]), "--candidate-cmd", shlex.join(sides[1])]
-        options += ["--level", self.level] if self.level != "mix" else []
+        options += ["--steps", str(self.step(model)), *(["--level", self.level] if self.level != "mix" else [])]
         counted = self.folder / "runs"
         counted.unlink(missing_ok=True)
         environment = {**self.environment, "RUNS": str(counted)}
@@ -131,7 +144,7 @@ def drawn_pair(of: Programs, model: str, draw: random.Random) -> Pair | None:
     """Two faults; None if they cannot be as large as they are to be, or the command does not record them as two."""
     first, second = sorted(draw.sample(range(len(of.calls(model))), 2))
     calls = [of.calls(model)[at] for at in (first, second)]
-    kinds = [{"op": call.op, "phase": "forward", "step": 0, "call": call.call, "what": draw.choice(KINDS), "place": draw.uniform(0.1, 0.9)} for call in calls]
+    kinds = [{"op": call.op, "phase": "forward", "step": call.step, "call": call.call, "what": draw.choice(KINDS), "place": draw.uniform(0.1, 0.9)} for call in calls]
     sizes = [FIRST[0] * (FIRST[1] / FIRST[0]) ** draw.random()]
     sizes.append(sizes[0] / (SMALLER[0] * (SMALLER[1] / SMALLER[0]) ** draw.random()))
     faults = [fault for kind, size in zip(kinds, sizes) if (fault := sized(kind, model, size))]
