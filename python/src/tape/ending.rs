@@ -37,7 +37,7 @@ impl Tape {
         let mut reel = self.complete(py);
         if was_opened {
             self.spool.steps.fetch_add(1, Ordering::Relaxed);
-            reel.run(|writer| end.write(writer));
+            self.finish(&mut reel, end);
         } else {
             *locked(&self.opening) = None;
             *locked(&self.nonfinite) = None;
@@ -99,10 +99,20 @@ impl Tape {
         for record in &records {
             self.note(record);
         }
-        reel.run(|writer| {
-            writer.push_all(&records)?;
-            end.write(writer)
-        });
+        reel.run(|writer| writer.push_all(&records));
+        self.finish(reel, end);
+    }
+
+    /// Ends the step in the writer. A step without ops leaves nothing behind, also where data was written: the arguments of calls that were
+    /// withdrawn, as that of `item`.
+    fn finish(&self, reel: &mut Reel, end: &End) {
+        let ops = locked(&self.tally).ops;
+        let is_finished = matches!(end, End::Finished);
+        if let Some((step, _)) = reel.begun.pop_if(|(_, before)| is_finished && before.ops == ops) {
+            reel.run(|writer| writer.forget_step(step));
+        } else {
+            reel.run(|writer| end.write(writer));
+        }
     }
 }
 

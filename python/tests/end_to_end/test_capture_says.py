@@ -77,8 +77,9 @@ def test_what_could_not_be_measured_is_said_though_quiet(tmp_path: Path) -> None
     assert "1 of 3 tensors could not be measured" in line, line
 
 
-def test_a_print_after_the_loop_is_no_step(tmp_path: Path) -> None:
-    (line,) = said(tmp_path, "loss = train(2); print(loss.item())")
+@pytest.mark.parametrize("task", ["sketch", "tensor"])
+def test_a_print_after_the_loop_is_no_step(tmp_path: Path, task: str) -> None:
+    (line,) = said(tmp_path, "loss = train(2); print(loss.item())", "--task", task)
     assert line.startswith("probe: recorded steps 0-1, ") and folders(tmp_path) == ["step0", "step1"]
 
 
