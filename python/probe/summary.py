@@ -80,7 +80,8 @@ class Outcome:
             # The recording has ended with what it was to find.
             return
         if late is not None:
-            yield f"steps {late} were not reached: {self._ended()}{_attached(advice)}"
+            missed = f"step {late} was" if late.first == late.last else f"steps {late} were"
+            yield f"{missed} not reached: {self._ended()}{_attached(advice)}"
         elif advice is not None and (self._named() or (self.outermost > 1 and not self.settings.quiet)):
             yield advice
 

@@ -16,7 +16,7 @@ pytest.importorskip("torch")
 #: Beginnings of a command or a call, in a block that does not name its language.
 _TYPED = re.compile(r"^(\$ |probe [a-z]|pip |cargo |python |import |from \w+ import )", re.MULTILINE)
 #: Words that no example may contain.
-_TROUBLE = re.compile(r"Traceback|nothing (was|is) recorded|warning:|recording stopped|could not be recorded|were not reached")
+_TROUBLE = re.compile(r"Traceback|nothing (was|is) recorded|warning:|recording stopped|could not be recorded|(was|were) not reached")
 
 #: How long something took.
 _SECONDS = re.compile(r"[0-9.]+ s$", re.MULTILINE)

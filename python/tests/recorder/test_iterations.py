@@ -206,7 +206,7 @@ def test_wrong_guesses_say_what_to_use(tmp_path: Path, said: Callable[[], str]) 
             model(torch.ones(1, 2))
     first, second = said().splitlines()
     assert first.startswith("probe: recorded step 0, rank 0: ")
-    assert second.startswith("probe: steps 3 were not reached: recording ended after 0 iterations, counted from 0 by the optimizer's steps; no optimizer stepped")
+    assert second.startswith("probe: step 3 was not reached: recording ended after 0 iterations, counted from 0 by the optimizer's steps; no optimizer stepped")
     assert "--step-on model" in second and "probe.step()" in second
 
     with probe.capture(tmp_path / "name", step_on="Liner", quiet=True):
