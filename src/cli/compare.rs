@@ -251,5 +251,6 @@ fn layout(args: &CompareArgs, written: Vec<PathBuf>) -> TextOptions {
         top: all.unwrap_or(args.top),
         incomplete: all.unwrap_or(defaults.incomplete),
         written,
+        keep: None,
     }
 }

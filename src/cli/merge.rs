@@ -75,6 +75,7 @@ pub(super) fn run(args: &MergeArgs, stores: &dyn Stores) -> anyhow::Result<Exit>
                 top: all.unwrap_or(args.top),
                 incomplete: all.unwrap_or(defaults.incomplete),
                 written,
+                keep: None,
             },
         )
     };

@@ -35,11 +35,13 @@ pub struct TextOptions {
     pub incomplete: usize,
     /// Report files to name at the end.
     pub written: Vec<PathBuf>,
+    /// How to keep the dumps, where they are about to be removed: said in place of commands that read them.
+    pub keep: Option<String>,
 }
 
 impl Default for TextOptions {
     fn default() -> Self {
-        Self { colour: Colour::Never, width: 100, top: 10, incomplete: 5, written: Vec::new() }
+        Self { colour: Colour::Never, width: 100, top: 10, incomplete: 5, written: Vec::new(), keep: None }
     }
 }
 
@@ -181,7 +183,10 @@ fn divergence(lines: &mut Lines, summary: &Summary, first: &Finding, options: &T
     if let Some(place) = whereabouts(first) {
         labelled(lines, "where", &place);
     }
-    if let Some([call, against]) = command::replay(summary, first) {
+    let replay = command::replay(summary, first);
+    if let Some(keep) = options.keep.as_ref().filter(|_| replay.is_some()) {
+        labelled(lines, "next", keep);
+    } else if let Some([call, against]) = replay {
         lines.begin("next", INDENT);
         lines.whole(Style::Plain, &format!("{call} \\"));
         lines.end();

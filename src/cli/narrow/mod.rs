@@ -74,6 +74,9 @@ pub(super) struct NarrowArgs {
     quiet: bool,
 }
 
+/// Said in place of a command that reads the dumps.
+const KEEP: &str = "the same with -o DIR keeps the dumps, for probe replay";
+
 /// Runs the subcommand.
 pub(super) fn run(args: &NarrowArgs) -> anyhow::Result<Exit> {
     let baseline = match (&args.baseline_cmd, &args.baseline) {
@@ -102,6 +105,8 @@ pub(super) fn run(args: &NarrowArgs) -> anyhow::Result<Exit> {
             let mut layout = TextOptions::default();
             layout.colour = terminal::colour();
             layout.width = terminal::width().unwrap_or(layout.width);
+            // The temporary folder ends with this command.
+            layout.keep = args.output.is_none().then(|| KEEP.to_owned());
             format!("{}\n{}\n", render(summary, &layout), trail.lines().join("\n"))
         }
     };

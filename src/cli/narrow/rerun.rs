@@ -416,10 +416,14 @@ impl<'a> Rerun<'a> {
         probe.args(more).arg("-o").arg(&dump).args(["--", "sh", "-c", command]);
         let output = probe.stdin(Stdio::null()).output();
         let output = output.with_context(|| format!("cannot run {command:?}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let last = said.trim_end().lines().next_back().unwrap_or("no output");
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            let last = said.trim_end().lines().next_back().unwrap_or("no output");
             bail!("{command:?} ended with {}: {last}", output.status);
+        }
+        // The program's own exit code says nothing about the recording.
+        if !dump.exists() {
+            bail!("{command:?} left no dump of step {}: {last}", place.steps);
         }
         Ok(dump)
     }
