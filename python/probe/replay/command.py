@@ -264,6 +264,7 @@ def _run_verify(options: argparse.Namespace) -> int:
 
 
 def _run_invariant(options: argparse.Namespace) -> int:
+    from probe.nearest import suggestion
     from probe.replay import invariant, lines
 
     _device(options.device)
@@ -271,19 +272,25 @@ def _run_invariant(options: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = options.dump or _recorded(options.command, str(Path(folder, "dump")))
         dump = recording(path)
-        results = [each for part in dump.parts(*chosen(dump, options.step, options.rank)) for each in invariant.examine(part, wanted, options.device)]
+        names: dict[str, None] = {}
+        results: list[tuple[tuple[int, int], invariant.Dependence | None]] = []
+        for part in dump.parts(*chosen(dump, options.step, options.rank)):
+            names.update(dict.fromkeys(part.names))
+            results.extend(((part.step, part.rank), dependence) for _, dependence in invariant.examine(part, wanted, options.device))
     if not results:
         if dump.faults:
             raise Misused(f"{path}: part of it cannot be read: {dump.faults[0]}")
         which = f" that matches --op {' '.join(options.op)}" if options.op else ""
+        if which and not any(map(wanted, names)):
+            raise Misused(f"{path}: holds no op{which}; {suggestion(options.op[0], list(names))}")
         raise Misused(f"{path}: no call{which} can be run row by row; it needs data (task tensor) of calls on batches of two rows or more")
-    found = [dependence for _, dependence in results if dependence is not None]
+    found = [(*place, dependence) for place, dependence in results if dependence is not None]
     if options.format == "json":
-        print(json.dumps({"schema_version": 1, "calls": len(results), "dependent": [vars(each) for each in found]}, indent=2))
+        print(json.dumps({"schema_version": 1, "calls": len(results), "dependent": [{"step": step, "rank": rank, **vars(each)} for step, rank, each in found]}, indent=2))
     else:
-        print(f"{len(results)} distinct calls on batches, {options.device}: " + (f"{len(found)} give a row other bits" if found else "every row depends on itself alone"))
-        for each in found:
-            print(lines.folded(f"  {each}"), end="")
+        print(f"{len(results)} distinct calls on batches, {options.device}: " + (f"{len(found)} {'gives' if len(found) == 1 else 'give'} a row other bits" if found else "every row depends on itself alone"))
+        for step, rank, each in found:
+            print(lines.folded(f"  step {step} rank {rank}  {each}"), end="")
     return ended(dump, WRONG if found else WELL)
 
 

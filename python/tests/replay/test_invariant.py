@@ -45,11 +45,25 @@ def test_what_rows_depend_on_is_named(tmp_path: Path, name: str, capsys: pytest.
     assert (code, found["calls"]) == (0 if on is None else 1, 1)
 
 
+def test_a_dependence_is_shown_with_its_step(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    with probe.capture(tmp_path / "dump", task="tensor", level="api", step_on="program"):
+        for _ in range(2):
+            torch.mul(torch.ones(6, 8), 2)
+            probe.step()
+    monkeypatch.setattr(evaluate, "here", lambda call, device="cpu": {"0": KERNELS["pairs"][0](call.args[0])})
+    assert command.main("invariant", [str(tmp_path / "dump")]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "2 distinct calls on batches, cpu: 2 give a row other bits"
+    assert [line.partition(":")[0] for line in said if "row" in line][1:] == [f"  step {step} rank 0  Torch.mul.0.forward" for step in (0, 1)]
+
+
 def test_functions_that_mix_rows_take_no_part(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with probe.capture(tmp_path / "dump", task="tensor", level="api", step_on="program"):
         torch.softmax(torch.randn(4, 4), 0)
         torch.cumsum(torch.randn(4, 4), 0)
     assert command.main("invariant", [str(tmp_path / "dump")]) == 2
     assert "no call can be run row by row" in capsys.readouterr().err
+    assert command.main("invariant", [str(tmp_path / "dump"), "--op", "softmax"]) == 2
+    assert "holds no op that matches --op softmax; known: Torch.randn.0.forward, Torch.softmax.0.forward, " in capsys.readouterr().err
     assert command.main("invariant", []) == 2
     assert "give a DUMP, or the program to record after --" in capsys.readouterr().err
