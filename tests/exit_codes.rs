@@ -53,6 +53,15 @@ fn code_1_says_that_they_differ() {
 }
 
 #[test]
+fn a_command_of_the_package_is_no_unknown_word() {
+    let run = probe(&["replay", "npu_dump", "--op", GELU]);
+    assert_eq!(run.status.code(), Some(2));
+    let said = String::from_utf8(run.stderr).unwrap();
+    assert!(said.starts_with("error: probe replay needs the Python package probe-precision: "), "{said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+}
+
+#[test]
 fn code_2_says_that_nothing_was_compared() {
     Compare::new(testdata("gpu_dump"), testdata("nowhere")).run().failed(&["nowhere (the candidate): "]);
 }

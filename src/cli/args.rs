@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 
 use super::baseline::BaselineArgs;
@@ -43,7 +44,9 @@ Examples:
   probe config-check gpu.zip npu.zip                          compare set-ups
   probe rollout train_data_step1.jsonl                        compare log-probabilities
   probe weights hf_folder megatron_folder                     compare weights
-  probe gate --baseline gpt2.probe.json --candidate losses.txt -o out"
+  probe gate --baseline gpt2.probe.json --candidate losses.txt -o out
+
+Commands of the Python package, which run torch: doctor, replay, verify, check-ops, invariant. Each has --help."
 )]
 pub(super) struct Cli {
     #[command(subcommand)]
@@ -114,6 +117,17 @@ pub(super) fn rollout_format() -> impl TypedValueParser<Value = RolloutFormat> {
     PossibleValuesParser::new(RolloutFormat::ALL.map(RolloutFormat::name)).map(|word| {
         RolloutFormat::ALL.into_iter().find(|format| format.name() == word).unwrap_or(RolloutFormat::Text)
     })
+}
+
+/// Commands that the package answers before this one is asked.
+const IN_PACKAGE: [&str; 5] = ["doctor", "replay", "verify", "check-ops", "invariant"];
+
+/// Returns the command of the package that was typed where there is no package.
+pub(super) fn in_package(error: &clap::Error) -> Option<&str> {
+    match error.get(ContextKind::InvalidSubcommand) {
+        Some(ContextValue::String(typed)) => IN_PACKAGE.into_iter().find(|name| name == typed),
+        _ => None,
+    }
 }
 
 /// Rewrites `-gp` and `-tp`, as typed by users of the older tool, which clap does not accept as short options. Anything

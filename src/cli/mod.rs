@@ -55,6 +55,12 @@ pub fn run_with(args: impl IntoIterator<Item = OsString>, stores: &dyn Stores) -
     let cli = match Cli::try_parse_from(args::with_long_names(args)) {
         Ok(cli) => cli,
         Err(error) => {
+            if let Some(name) = args::in_package(&error) {
+                terminal::error(&anyhow::anyhow!(
+                    "probe {name} needs the Python package probe-precision: install it beside torch, and call that probe"
+                ));
+                return Exit::Failed;
+            }
             // Help and version are answers; the rest is misuse. A closed pipe is not an error.
             let exit = if error.use_stderr() { Exit::Failed } else { Exit::Agree };
             _ = error.print();
