@@ -152,7 +152,9 @@ pub(super) fn routing(case: &mut Case<'_>, rest: &Measures) -> bool {
             && layer.share() >= MANY
             && layer.share() >= JUMP * before
             && layer.wide().is_none_or(|wide| wide >= WIDE);
-        if jump || !moved.is_empty() {
+        // Other weights that move most choices of every router leave an expert few of its tokens as well.
+        let renumbered = !moved.is_empty() && (!spread || layer.share() >= JUMP * before);
+        if jump || renumbered {
             let evidence = fault(number, layer, before, &moved);
             let chance = chance(layer, &moved, layers.len());
             let total = case.pairs.total();

@@ -308,6 +308,9 @@ fn routed(fault: &str, random: &mut Random) -> [(Vec<u16>, Vec<f32>); 2] {
                 ("rolled", 1, 1) => (expert + 1) % 6,
                 ("weights", 1, _) if scores[0] > 0.6 => (expert + 1) % 6,
                 ("ties", 1, _) if moved[1].0 - moved[2].0 < 0.01 && expert == moved[1].1 => moved[2].1,
+                ("far", 1, 1) if expert == 1 => 6,
+                // Half of the tokens, whichever experts they go to.
+                ("far", 1, _) if (1e3 * scores[0]).fract() > 0.5 => expert + 10,
                 ("swapped", 1, 2) if expert < 2 => 1 - expert,
                 _ => expert,
             }));
@@ -339,7 +342,7 @@ fn with_routes(table: &mut Table, fault: &str, margins: bool, random: &mut Rando
 /// Returns the causes and notes of a pair whose tokens have such experts, and which is sound otherwise.
 fn causes_of_routes(fault: &str, margins: bool, seed: u64) -> (Vec<String>, Vec<String>, String) {
     let mut random = Random(seed);
-    let weights = if fault == "weights" { &["weights"][..] } else { &[] };
+    let weights = if matches!(fault, "weights" | "far") { &["weights"][..] } else { &[] };
     let mut table = table(weights, NOISES[1], 24, seed);
     with_routes(&mut table, fault, margins, &mut random);
     let joined = Joined::of_one(table);
@@ -367,9 +370,10 @@ fn flips_at_ties_are_noise_and_others_are_named() {
         assert_eq!(found, ["routing"], "{fault}");
         assert!(evidence.contains(router) && evidence.contains("margins above the median"), "{evidence}");
     }
-    // Other weights send four in ten tokens elsewhere, and the rest differs as much.
-    for seed in 0..10 {
-        assert_eq!(causes_of_routes("weights", true, seed).0, ["weights"], "seed {seed}");
+    // Other weights send four in ten tokens elsewhere, and the rest differs as much. Weights that are further off leave an expert none of its tokens,
+    // behind a router that chooses otherwise as well.
+    for (fault, seed) in (0..10).flat_map(|seed| [("weights", seed), ("far", seed)]) {
+        assert_eq!(causes_of_routes(fault, true, seed).0, ["weights"], "{fault}, seed {seed}");
     }
 }
 
