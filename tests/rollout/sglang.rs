@@ -1,4 +1,4 @@
-//! Dumps of SGLang's own dumper against a trainer.
+//! Dumps of the dumper of `SGLang` against a trainer.
 
 use std::fs;
 use std::path::Path;
