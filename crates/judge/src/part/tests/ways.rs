@@ -322,21 +322,29 @@ fn a_way_that_led_to_the_same_gradients_is_none_in_later_steps() {
 #[test]
 fn two_values_read_the_other_way_round_are_no_noise_of_one_another() {
     let (x, y) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
-    let (a, b) = (x.map(f64::tanh), y.map(f64::tanh));
+    let (first, second) = (x.map(f64::tanh), y.map(f64::tanh));
     let (exp, sin) = (|of: &Drawn| of.map(f64::exp), |of: &Drawn| of.map(|value| 1.0 + 0.1 * value.sin()));
     let judged = |turned: bool| {
-        let (c, d) = if turned { (&b, &a) } else { (&a, &b) };
+        let (exp_of, sin_of) = if turned { (&second, &first) } else { (&first, &second) };
         let mut part = Part::default();
-        for (call, read, made) in [(0, &x, &a), (1, &y, &b)] {
+        for (call, read, made) in [(0, &x, &first), (1, &y, &second)] {
             part.op(&format!("Torch.tanh.{call}.forward")).tensor("input.0", read, read);
             part.tensor("output.0", made, made);
         }
-        part.op("Torch.exp.0.forward").tensor("input.0", &a, c).tensor("output.0", &exp(&a), &exp(c));
-        part.op("Torch.sin.0.forward").tensor("input.0", &b, d).tensor("output.0", &sin(&b), &sin(d));
-        let product = exp(&a).with(&sin(&b), |x, y| x * y);
+        part.op("Torch.exp.0.forward").tensor("input.0", &first, exp_of).tensor(
+            "output.0",
+            &exp(&first),
+            &exp(exp_of),
+        );
+        part.op("Torch.sin.0.forward").tensor("input.0", &second, sin_of).tensor(
+            "output.0",
+            &sin(&second),
+            &sin(sin_of),
+        );
+        let product = exp(&first).with(&sin(&second), |x, y| x * y);
         let other = if turned { product.off(7, 0.05) } else { product.clone() };
-        part.op("Torch.mul.0.forward").tensor("input.0", &exp(&a), &exp(c));
-        part.tensor("input.1", &sin(&b), &sin(d)).tensor("output.0", &product, &other);
+        part.op("Torch.mul.0.forward").tensor("input.0", &exp(&first), &exp(exp_of));
+        part.tensor("input.1", &sin(&second), &sin(sin_of)).tensor("output.0", &product, &other);
         part.op("Torch.cos.0.forward").tensor("input.0", &product, &other);
         part.tensor("output.0", &product.map(f64::cos), &other.map(f64::cos));
         named(&part.judged("")).first().map(|(op, cause)| ((*op).to_owned(), *cause))

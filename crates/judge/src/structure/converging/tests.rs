@@ -40,5 +40,5 @@ fn a_sum_of_gradients_that_nobody_recorded_is_no_noise() {
         })
     };
     assert!((before(&[]) / 0.01 - 1.0).abs() < 0.1, "it was off before the difference");
-    assert_eq!(before(&[1]), 0.0, "the difference is a part of it");
+    assert!(before(&[1]) < 1e-12, "the difference is a part of it");
 }
