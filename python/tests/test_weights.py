@@ -431,3 +431,50 @@ def test_an_index_is_not_trusted(baseline: Path, tmp_path: Path) -> None:
         assert words in err
     place.write_bytes(sound[: len(sound) // 2])
     assert probe(baseline, folder)[0] == 2
+
+
+@pytest.mark.parametrize("wrong", ["pointer", "page", "gone", "gone without an index"])
+def test_a_shard_that_is_not_one_is_named_and_the_rest_compared(wrong: str, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    weights = {f"layers.{layer}.up.weight": torch.randn(16, 16) for layer in range(2)}
+    names = [f"model-0000{place}-of-00002.safetensors" for place in (1, 2)]
+    for side in ("sound", "wrong"):
+        (tmp_path / side).mkdir()
+        for name, (tensor, value) in zip(names, weights.items()):
+            save_file({tensor: value}, tmp_path / side / name)
+        index = {"weight_map": dict(zip(weights, names))}
+        (tmp_path / side / "model.safetensors.index.json").write_text(json.dumps(index))
+    shard = tmp_path / "wrong" / names[1]
+    if wrong == "pointer":
+        shard.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 4976698672\n")
+        words = f"{names[1]}: is a Git LFS pointer to a file of 4976698672 bytes"
+    elif wrong == "page":
+        shard.write_text("<!DOCTYPE html><title>Sign in</title>")
+        words = f"{names[1]}: is a web page"
+    else:
+        shard.unlink()
+        words = f"{names[1]}: the index names this file, and it is not there"
+        if wrong == "gone without an index":
+            (tmp_path / "wrong" / "model.safetensors.index.json").unlink()
+            words = "lacks 1 of the 2 shards model-*-of-00002.safetensors, first number 00002"
+    code, said, err = probe(tmp_path / "sound", tmp_path / "wrong")
+    assert code == 3 and words in err, err
+    assert "incomplete: 1 of 1 tensor that could be read of the candidate are equal" in said
+    assert "layers.1.up.weight: nothing in the candidate that could be read has these values" in said
+    code, said, err = probe(tmp_path / "wrong", tmp_path / "sound")
+    assert code == 3 and words in err, err
+    assert "layers.1.up.weight: nothing in the baseline that could be read has these values" in said
+
+
+def test_an_array_that_is_damaged_names_its_file(tmp_path: Path) -> None:
+    import numpy
+
+    for name in ("sound", "bad"):
+        numpy.savez(tmp_path / f"{name}.npz", a=numpy.ones((16, 16)), b=numpy.arange(256.0).reshape(16, 16))
+    content = bytearray((tmp_path / "bad.npz").read_bytes())
+    at = content.index(b"\x93NUMPY", content.index(b"b.npy"))
+    content[at : at + 6] = b"??????"
+    (tmp_path / "bad.npz").write_bytes(content)
+    code, _, err = probe(tmp_path / "sound.npz", tmp_path / "bad.npz")
+    assert code == 3 and "bad.npz: array 'b.npy': " in err, err

@@ -204,8 +204,11 @@ pub fn text(baseline: &Checkpoint, candidate: &Checkpoint, found: &Weights) -> S
         "differ" => "the weights differ",
         _ => "incomplete",
     };
-    let of = counted(found.placed.len() as u64, "tensor");
-    _ = writeln!(out, "{verdict}: {equal} of {of} of the candidate are equal");
+    let read = found.placed.iter().filter(|placed| placed.verdict != Verdict::Unread).count();
+    let of = counted(read as u64, "tensor");
+    let is_whole = read == found.placed.len() && candidate.faults.is_empty();
+    let which = if is_whole { "of the candidate" } else { "that could be read of the candidate" };
+    _ = writeln!(out, "{verdict}: {equal} of {of} {which} are equal");
     for finding in found.findings.iter().take(LISTED) {
         _ = writeln!(out, "  {}", visible(&finding.text));
     }

@@ -90,6 +90,11 @@ pub(crate) fn used(side: &Hashed<'_>, placed: &[Placed]) -> Vec<Used> {
     side.lines.iter().zip(used).map(extent).collect()
 }
 
+/// Returns true if all of a checkpoint was read. What lies in the rest is not known.
+fn is_whole(side: &Hashed<'_>) -> bool {
+    side.checkpoint.faults.is_empty() && side.lines.iter().all(Option::is_some)
+}
+
 /// Returns true if the rows from `start` on are all the same, as those that pad a vocabulary.
 fn is_padding(side: &Hashed<'_>, tensor: u32, start: usize) -> bool {
     let rows = side
@@ -107,6 +112,10 @@ pub(crate) fn collect(
     snapshots: &[Checkpoint],
 ) -> (Vec<Finding>, Vec<String>) {
     let mut findings = swapped(own, placed);
+    let [beyond, lacking] = [("baseline", index.of), ("candidate", own)].map(|(side, hashed)| {
+        let of_it = if is_whole(hashed) { side.to_owned() } else { format!("{side} that could be read") };
+        format!("nothing in the {of_it} has these values")
+    });
     let in_pairs: BTreeSet<String> = findings.iter().flat_map(|finding| finding.tensors.clone()).collect();
     let mut groups: Vec<(FindingKind, String, Vec<&Name>)> = Vec::new();
     for (tensor, placed) in own.checkpoint.tensors.iter().zip(placed) {
@@ -121,16 +130,11 @@ pub(crate) fn collect(
                 (FindingKind::Stale, text)
             }
             Verdict::Changed(difference) => (FindingKind::Changed, difference.to_string()),
-            Verdict::Extra => (FindingKind::Extra, "nothing in the baseline has these values".to_owned()),
+            Verdict::Extra => (FindingKind::Extra, beyond.clone()),
         };
         add(&mut groups, kind, text, name);
     }
     let mut notes = Vec::new();
-    let lacking = if placed.iter().any(|placed| placed.verdict == Verdict::Unread) {
-        "nothing in the candidate that could be read has these values"
-    } else {
-        "nothing in the candidate has these values"
-    };
     let all = used(index.of, placed);
     let is_held = |tensor: u32| matches!(all[tensor as usize], Used::All);
     for (tensor, used) in (0_u32..).zip(&all) {
@@ -145,7 +149,7 @@ pub(crate) fn collect(
                 continue;
             }
             Used::Until(row) => format!("rows from {row} on: {lacking}"),
-            Used::Less => lacking.to_owned(),
+            Used::Less => lacking.clone(),
         };
         match tied(index, tensor, is_held) {
             Some(other) => notes.push(format!("{} is not in the candidate; it equals {other}", name.text)),

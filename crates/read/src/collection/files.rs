@@ -1,12 +1,14 @@
 //! Selects and orders the tensor files of a folder.
 
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::index;
 use crate::ReadError;
 use crate::mindspore::name;
+use crate::tensor_file::printable;
 use probe_files::limits::MAX_FOLDER_ENTRIES;
 
 /// Extensions of tensor files; the content decides the actual format.
@@ -51,6 +53,42 @@ pub(crate) fn list(folder: &Path) -> Result<Vec<PathBuf>, ReadError> {
         name::parse(&stem).map(|(_, time)| time)
     });
     Ok(paths)
+}
+
+/// Returns an error for each set of shards (`model-00001-of-00003.safetensors`) of which files are missing; without an index, their names
+/// are all that tells.
+pub(super) fn lacking(folder: &Path, paths: &[PathBuf]) -> Vec<ReadError> {
+    let mut sets: BTreeMap<(String, u64, String), BTreeSet<u64>> = BTreeMap::new();
+    for path in paths {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if let Some((stem, number, of, end)) = shard(&name) {
+            sets.entry((stem.into(), of, end.into())).or_default().insert(number);
+        }
+    }
+    let fault = |((stem, of, end), present): ((String, u64, String), BTreeSet<u64>)| {
+        // Some number from 0, most from 1. A number beyond the limit is no set of files.
+        let first = u64::from(!present.contains(&0));
+        let all = first..(of + first).min(MAX_FOLDER_ENTRIES as u64);
+        let missing: Vec<u64> = all.filter(|number| !present.contains(number)).collect();
+        let number = missing.first()?;
+        let message = format!(
+            "lacks {} of the {of} shards {}-*-of-{of:05}{}, first number {number:05}; copy it too",
+            missing.len(),
+            printable(&stem),
+            printable(&end)
+        );
+        Some(ReadError::format(folder, message))
+    };
+    sets.into_iter().filter_map(fault).collect()
+}
+
+/// Takes the name of a shard apart: `model-00001-of-00003.safetensors` is `model`, 1, 3, `.safetensors`.
+fn shard(name: &str) -> Option<(&str, u64, u64, &str)> {
+    let (start, rest) = name.rsplit_once("-of-")?;
+    let (stem, number) = start.rsplit_once('-')?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (of, end) = rest.split_at(digits);
+    Some((stem, number.parse().ok()?, of.parse().ok()?, end))
 }
 
 fn is_tensor_file(path: &Path) -> bool {
@@ -103,6 +141,20 @@ mod tests {
         let mut names = ["10.npy", "2.npy", "a10b2", "a9b10", "a", "", "01.npy", "1.npy", "b1", "é1"];
         names.sort_by(|a, b| natural_order(a, b));
         assert_eq!(names, ["", "01.npy", "1.npy", "2.npy", "10.npy", "a", "a9b10", "a10b2", "b1", "é1"]);
+    }
+
+    #[test]
+    fn shards_that_are_not_there_are_missed() {
+        let said = |names: &[&str]| -> Vec<String> {
+            let paths: Vec<PathBuf> = names.iter().map(PathBuf::from).collect();
+            lacking(Path::new("f"), &paths).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            said(&["m-00001-of-00003.safetensors", "other.safetensors"]),
+            ["f: lacks 2 of the 3 shards m-*-of-00003.safetensors, first number 00002; copy it too"]
+        );
+        assert!(said(&["m-1-of-2.bin", "m-2-of-2.bin", "n-00000-of-00001.pt"]).is_empty());
+        assert!(said(&["part-of-2.bin", "a-x-of-2.bin", "b-1-of-.bin"]).is_empty());
     }
 
     #[test]

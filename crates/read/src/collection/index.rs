@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use super::store::Store;
 use crate::ReadError;
-use crate::tensor_file::printable;
+use crate::tensor_file::{foreign, printable};
 use probe_files::limits::MAX_HEADER_BYTES;
 use probe_files::map::{self, FileAccess};
 
@@ -55,8 +55,13 @@ impl Index {
                 limit: MAX_HEADER_BYTES,
             });
         }
-        let Content { weight_map } = serde_json::from_slice(bytes)
-            .map_err(|e| ReadError::format(path, format!("is not an index of a sharded checkpoint: {e}")))?;
+        let Content { weight_map } = serde_json::from_slice(bytes).map_err(|error| {
+            let is_json = bytes.trim_ascii_start().starts_with(b"{");
+            let foreign = if is_json { None } else { foreign::told(bytes) };
+            let message =
+                foreign.unwrap_or_else(|| format!("is not an index of a sharded checkpoint: {error}"));
+            ReadError::format(path, message)
+        })?;
         if weight_map.is_empty() {
             return Err(ReadError::format(path, "the index names no tensors"));
         }

@@ -45,7 +45,10 @@ pub(super) fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
         return match index::find(path) {
             Some(index) => open_sharded(path, &index, access),
             None => {
-                Ok(Collection::open(&files::list(path)?, access)?.into_dump(path, "folder of tensor files"))
+                let files = files::list(path)?;
+                let mut collection = Collection::open(&files, access)?;
+                collection.faults.extend(files::lacking(path, &files));
+                Ok(collection.into_dump(path, "folder of tensor files"))
             }
         };
     }

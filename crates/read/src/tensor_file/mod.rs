@@ -10,6 +10,7 @@
 
 mod byte_order;
 pub mod distributed;
+pub(super) mod foreign;
 mod mindspore_ckpt;
 mod npy;
 mod npz;
@@ -158,6 +159,8 @@ impl Format {
             Ok(Self::Npy)
         } else if head.starts_with(b"PK\x03\x04") || head.starts_with(b"PK\x05\x06") {
             Ok(Self::Zip)
+        } else if let Some(message) = foreign::in_its_place(source) {
+            Err(ReadError::format(source.path(), message))
         } else if safetensors::recognises(source, head) {
             Ok(Self::Safetensors)
         } else if mindspore_ckpt::recognises(head) {

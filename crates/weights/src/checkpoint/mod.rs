@@ -26,7 +26,7 @@ pub struct Checkpoint {
     pub format: &'static str,
     /// Tensors in file order.
     pub tensors: Vec<Tensor>,
-    /// Files and tensors that could not be read.
+    /// Files and tensors that could not be opened.
     pub faults: Vec<String>,
 }
 
@@ -122,7 +122,8 @@ impl Checkpoint {
         for (tensor, name) in found.tensors.into_iter().zip(names) {
             let Some(name) = name else { continue };
             let RecordedDType::Known(dtype) = tensor.dtype else {
-                self.faults.push(format!("{name}: element type {} is not supported", tensor.dtype));
+                let folder = folder.display();
+                self.faults.push(format!("{folder}: {name}: element type {} is not supported", tensor.dtype));
                 continue;
             };
             let piece = |(offsets, key): (Box<[usize]>, String)| Piece {
@@ -179,7 +180,12 @@ impl Checkpoint {
                         vec![Piece { offsets, store: Arc::clone(&rank.store), key: key.to_string().into() }];
                     self.tensors.push(Tensor { name: Name::new(&name), dtype: *dtype, shape, pieces });
                 }
-                (dtype, _) => self.faults.push(format!("{name}: element type {dtype} is not supported")),
+                (dtype, _) => {
+                    let unsupported =
+                        || format!("{}: {name}: element type {dtype} is not supported", path.display());
+                    // The damage of an array names its file.
+                    self.faults.push(record.damage.as_deref().map_or_else(unsupported, str::to_owned));
+                }
             }
         }
         Ok(())
