@@ -87,7 +87,11 @@ fn told(spread: &Spread, errors: Option<&[f64]>) -> String {
             );
         }
         if let Some(error) = errors.and_then(|errors| errors.get(place)) {
-            let _ = write!(text, ", relative error {error:.1e}");
+            let _ = if *error == 0.0 {
+                write!(text, ", equal")
+            } else {
+                write!(text, ", relative error {error:.1e}")
+            };
         }
     }
     text
@@ -131,7 +135,7 @@ mod tests {
         let errors = Some(&[0.0, 0.02][..]);
         assert_eq!(
             told(zigzag, errors),
-            "ranks 0-1: [0:4+12:16, :], relative error 0.0e0; ranks 2-3: [4:8+8:12, :], relative error 2.0e-2"
+            "ranks 0-1: [0:4+12:16, :], equal; ranks 2-3: [4:8+8:12, :], relative error 2.0e-2"
         );
         let whole = |ranks: &[u32], holding| piece(ranks, Cell::whole(&shape), holding);
         let replicas = vec![whole(&[0, 2], Holding::Part), whole(&[1], Holding::Odd)];
