@@ -21,10 +21,6 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    fn is_any(&self) -> bool {
-        !self.held.is_empty()
-    }
-
     pub(super) fn of(held: HeldTerms, dump: &Dump) -> Self {
         Self { held, groups: groups(dump) }
     }
@@ -139,7 +135,7 @@ impl Layouts {
         Some(missing(&finding.op, slot, &partial))
     }
 
-    /// Returns the values of the baseline, and of the run that was made one, that are held whole somewhere.
+    /// Returns the values that either run holds whole somewhere: terms of these are added up behind them.
     fn reduced_values(&self, pair: &PartPair) -> BTreeSet<u64> {
         let mut whole = BTreeSet::new();
         for op in &pair.ops {
@@ -147,8 +143,7 @@ impl Layouts {
                 let partial = matches!(self.remark(op, slots), Some(Remark::Partial(..)))
                     || self.held_terms(pair, op, slots).is_some();
                 let (Some(b), Some(c)) = pair.slot(op, slots) else { continue };
-                let joined = (self.of_baseline && self.terms.is_any()).then_some(c);
-                for slot in [Some(b), joined].into_iter().flatten().filter(|_| !partial) {
+                for slot in [b, c].into_iter().filter(|_| !partial) {
                     whole.extend(slot.value.tensor().and_then(value_key));
                 }
             }
@@ -236,6 +231,12 @@ pub(super) fn op_phase(pair: &PartPair, op: &OpPair) -> Phase {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use probe_dump::{Checksum, DType, Op, RecordedDType, TensorRecord, Value};
+    use probe_pair::SlotPairs;
+
+    use super::super::strangers::tests::part;
     use super::*;
 
     #[test]
@@ -251,5 +252,40 @@ mod tests {
         assert_eq!([[0, 1], [2, 3]].map(|ranks| group(&groups, &ranks)), ["tp", "tp"]);
         assert_eq!(group(&groups, &[0, 1, 2, 3]), "dp");
         assert_eq!(group(&groups, &[0, 2, 4]), in_words(&[0, 2, 4]));
+    }
+    #[test]
+    fn terms_that_are_added_up_behind_them_lack_no_reduction() {
+        let value = |number: u64| {
+            let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), [4].into());
+            record.checksum = Some(Checksum::of_hash(number.into()));
+            Value::Tensor(Arc::new(record))
+        };
+        let op = |name: &str, side: SlotSide, number: u64| {
+            let path = if side.is_result() { "output.0" } else { "input.0" };
+            Op { slots: vec![Slot::new(path, side, value(number))], ..Op::new(OpName::parse(name)) }
+        };
+        let named = |reduced: u64| {
+            let mut pair = part("Tensor.sub.0.forward", [1.0, 2.0]);
+            for (rank, by) in [(&mut pair.baseline, 0), (&mut pair.candidate, 10)] {
+                rank.ops = vec![
+                    op("Tensor.max.0.forward", SlotSide::Output, by + 1),
+                    op("Tensor.masked_fill.0.forward", SlotSide::Output, by + 2),
+                    op("Tensor.sub.0.forward", SlotSide::Input, if by == 0 { 2 } else { reduced }),
+                ];
+            }
+            let paired = |place| OpPair { ops: Paired::Both(place, place), slots: SlotPairs::in_order(1) };
+            pair.ops = (0..3).map(paired).collect();
+            let partial = |among| Remark::Partial(vec![0, 1], among);
+            let remarks = [((0, 0), partial(Among::Max)), ((1, 0), partial(Among::Sum(1)))].into();
+            let layouts = Layouts { ranks: vec![0, 1], remarks, ..Layouts::default() };
+            let slot = pair.candidate.ops[2].slots[0].clone();
+            let mut finding = finding(&pair, 2, &slot, Cause::Numerics);
+            let said = layouts.unreduced(&pair, &mut finding, true).unwrap();
+            (finding.op, said)
+        };
+        let (op, said) = named(12);
+        assert_eq!(op, "Tensor.max.0.forward", "{said}");
+        assert!(said.contains("holds the maximum of its own part"), "{said}");
+        assert_eq!(named(13).0, "Tensor.masked_fill.0.forward", "another value than the sum is read");
     }
 }
