@@ -6,6 +6,7 @@ mod mended;
 mod partial;
 mod pieces;
 mod places;
+mod roles;
 mod strangers;
 #[cfg(test)]
 mod tests;
@@ -270,14 +271,16 @@ impl Layouts {
         if let Some(multiplied) = multiplied {
             findings.insert(0, multiplied);
         }
+        let mut moved = Vec::new();
         for (place, finding) in findings.iter_mut().enumerate() {
-            let before = finding.cause;
+            let (before, from) = (finding.cause, finding.order);
             if let Some(said) = self.explanation(pair, (finding, place == 0), slots, &roundings) {
                 // Nothing is said of an arrival that turned out to be the result of an op.
                 let own =
                     Some(&finding.reason).filter(|reason| !reason.is_empty() && finding.cause == before);
                 finding.reason = own.map_or_else(|| said.clone(), |reason| format!("{said}; {reason}"));
             }
+            moved.extend((finding.order != from).then_some((from, finding.order)));
         }
         if findings.is_empty() && !self.reduces_itself {
             findings.extend(self.unreduced_update(pair));
@@ -285,6 +288,7 @@ impl Layouts {
         if !findings.iter().any(|finding| finding.cause == Cause::Input) {
             notes.retain(|note| !note.starts_with(OWN_INPUTS));
         }
+        roles::tell(pair, judged, &moved);
         Readers::settle_rest(pair, judged, &roundings);
     }
 

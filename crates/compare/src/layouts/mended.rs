@@ -9,6 +9,7 @@ use probe_pair::{OpPair, Paired, PartPair, value_key};
 
 use super::Layouts;
 use super::partial::op_phase;
+use super::roles::set;
 use super::strangers::Roundings;
 
 /// Part of an input's error up to which a result has not got it: what is left of an error of 1 is then below that of any value near its own.
@@ -246,10 +247,9 @@ fn without_fault(judged: &mut PartJudgement, (place, slots): (usize, usize)) {
     if (0..slots).any(|slot| differs(judged, place, slot)) {
         return;
     }
+    set(judged, place, Role::Clean);
     let of = &mut judged.ops[place];
-    judged.counts.roles[of.role as usize] -= 1;
-    judged.counts.roles[Role::Clean as usize] += 1;
-    (of.role, of.cause, of.verdict) = (Role::Clean, None, Verdict::Close);
+    (of.cause, of.verdict) = (None, Verdict::Close);
 }
 
 fn differs(judged: &PartJudgement, op: usize, slot: usize) -> bool {
