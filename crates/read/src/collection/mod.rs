@@ -42,15 +42,13 @@ pub(super) use store::NamedStore;
 pub(super) fn open(path: &Path, access: FileAccess) -> Result<Dump, ReadError> {
     let metadata = fs::metadata(path).map_err(|e| ReadError::io(path, e))?;
     if metadata.is_dir() {
-        return match index::find(path) {
-            Some(index) => open_sharded(path, &index, access),
-            None => {
-                let files = files::list(path)?;
-                let mut collection = Collection::open(&files, access)?;
-                collection.faults.extend(files::lacking(path, &files));
-                Ok(collection.into_dump(path, "folder of tensor files"))
-            }
-        };
+        if let Some(index) = index::find(path) {
+            return open_sharded(path, &index, access);
+        }
+        let files = files::list(path)?;
+        let mut collection = Collection::open(&files, access)?;
+        collection.faults.extend(files::lacking(path, &files));
+        return Ok(collection.into_dump(path, "folder of tensor files"));
     }
     if index::is_index(path) {
         return open_sharded(path, path, access);
