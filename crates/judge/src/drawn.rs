@@ -195,9 +195,16 @@ impl Part {
 
     /// Makes the candidate's last tensor one of integers.
     pub(super) fn integers_of_one(&mut self) -> &mut Self {
-        let slot = self.sides[1].last_mut().and_then(|op| op.slots.last_mut());
-        if let Some(Value::Tensor(record)) = slot.map(|slot| &mut slot.value) {
-            Arc::make_mut(record).dtype = RecordedDType::Known(DType::I64);
+        self.integers_of(&[1])
+    }
+
+    /// Makes the last tensor of these sides one of integers.
+    pub(super) fn integers_of(&mut self, sides: &[usize]) -> &mut Self {
+        for &side in sides {
+            let slot = self.sides[side].last_mut().and_then(|op| op.slots.last_mut());
+            if let Some(Value::Tensor(record)) = slot.map(|slot| &mut slot.value) {
+                Arc::make_mut(record).dtype = RecordedDType::Known(DType::I64);
+            }
         }
         self
     }

@@ -382,7 +382,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
     /// besides: one that is only small beside a larger value, as behind a residual connection, is still there.
     fn agrees(&self, position: usize, region: &HashSet<usize>, reached: &HashSet<usize>, led: f64) -> bool {
         let node = &self.flow.nodes[position];
-        if !node.is_paired {
+        if !node.is_paired || self.leads_elsewhere(position, region) {
             return false;
         }
         let given = node.given().map(|slot| (position, slot));
@@ -409,6 +409,21 @@ impl<'f, 'a> Agreement<'f, 'a> {
         };
         let mut results = node.results().map(|slot| (position, slot)).peekable();
         results.peek().is_some() && results.all(agrees)
+    }
+
+    /// Returns true if an op reads other integers from the region (labels) and its gradient is plainly another one: before a model
+    /// has learned, the mean loss is about the same for any.
+    fn leads_elsewhere(&self, position: usize, region: &HashSet<usize>) -> bool {
+        let mut given = self.flow.nodes[position].given().map(|slot| (position, slot));
+        let is_other = |place: Place| {
+            let fact = self.flow.fact(place);
+            fact.is_tensor && !fact.is_float && fact.differs() && self.is_made_in(place, region)
+        };
+        given.any(is_other)
+            && self
+                .flow
+                .backward_of(position)
+                .is_some_and(|backward| self.makes_another(backward) && self.arrives(backward, 0.0))
     }
 
     /// Returns the largest error that counts as agreement where inputs are off by `given`.

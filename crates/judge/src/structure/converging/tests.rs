@@ -42,3 +42,23 @@ fn a_sum_of_gradients_that_nobody_recorded_is_no_noise() {
     assert!((before(&[]) / 0.01 - 1.0).abs() < 0.1, "it was off before the difference");
     assert!(before(&[1]) < 1e-12, "the difference is a part of it");
 }
+
+#[test]
+fn other_labels_are_told_by_the_gradient_of_a_loss_that_is_the_same() {
+    let (x, g) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
+    let (labels, rolled) = (Drawn::normal(3, &[40]), Drawn::normal(4, &[40]));
+    let leads = |gradient: &Drawn| {
+        let mut part = Part::default();
+        part.op_of(1, "Tensor.roll.0.forward", &labels, &rolled).integers_of(&[1]);
+        part.op("Functional.cross_entropy.0.forward").tensor("input.0", &x, &x);
+        part.tensor("input.1", &labels, &rolled).integers_of(&[0, 1]).tensor("output.0", &g, &g);
+        part.op("Functional.cross_entropy.0.backward").tensor("input.0", &x, &x);
+        part.tensor("output.0", &g, gradient);
+        part.flow(|flow| {
+            let expected = ExpectedErrors::default();
+            Agreement::of(flow, &expected, &[], None).leads_elsewhere(1, &[0].into())
+        })
+    };
+    assert!(leads(&g.off(5, 0.5)));
+    assert!(!leads(&g), "labels that a loss ignores");
+}
