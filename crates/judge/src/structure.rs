@@ -5,11 +5,13 @@
 mod answered;
 mod called;
 mod converging;
+mod groups;
 mod levels;
 mod losses;
 mod micro_batches;
 mod named;
 mod options;
+mod regions;
 mod unpaired;
 
 use std::cell::OnceCell;
@@ -18,11 +20,12 @@ use std::collections::HashSet;
 use answered::{answered, moves_alone};
 use called::without_same_calls;
 pub(super) use converging::Agreement;
+use groups::Groups;
 use levels::Levels;
 use micro_batches::MicroBatches;
 use named::{called_otherwise, cut_before, named};
 pub(super) use unpaired::writes;
-use unpaired::{are_same_calls, computes, computing, counts, stand_for_themselves, tensors};
+use unpaired::{computes, computing, counts, stand_for_themselves, tensors};
 
 use super::Cause;
 use super::candidate::Candidate;
@@ -202,58 +205,8 @@ fn is_behind(flow: &Flow<'_>, group: &Substitution, candidate: &Candidate) -> bo
     group.boundary.contains(&place) || (is_returned() && flow.unpaired_makers(place).any(is_of_group))
 }
 
-/// Groups of unpaired ops, and what is known of all of them.
-struct Groups<'g, 'f, 'a> {
-    flow: &'g Flow<'a>,
-    agreement: &'g Agreement<'f, 'a>,
-    idle: HashSet<usize>,
-    answered: Vec<bool>,
-}
-
-impl Groups<'_, '_, '_> {
-    /// Returns true if what a group passes on differs, or if one side alone computes in it. `first` is its first op.
-    fn differ(&self, place: usize, first: usize, candidates: &[Candidate]) -> bool {
-        let (flow, group) = (self.flow, &self.flow.pair.substitutions[place]);
-        let differs = if group.boundary.is_empty() && !group.feeds.is_empty() {
-            // The values made from it there decide.
-            false
-        } else if group.boundary.is_empty() && computing(flow, group) == [None, None] {
-            // Copies that nobody reads.
-            false
-        } else if group.boundary.is_empty() {
-            // No recorded op reads it: the values that both sides made from it decide, and the results of the
-            // surrounding module.
-            let around: Vec<usize> = flow.around(first).take(1).collect();
-            let reached = candidates.iter().any(|candidate| {
-                let inside = flow.around(candidate.op).take(1).eq(around.iter().copied());
-                candidate.op >= first && (around.contains(&candidate.op) || inside)
-            });
-            // If the other side computes there too, the op that shows the difference is named itself. Between
-            // modules nothing else can be named.
-            let is_told = self.answered[place] && reached && !flow.modules_alone;
-            !is_told && (reached || !ends_alike(flow, group))
-        } else {
-            // The same calls on both sides pass on the size of what they read.
-            let same_calls = OnceCell::new();
-            let certain = |&place: &Place| {
-                let difference = flow.fact(place).difference;
-                if difference == Difference::Shape && *same_calls.get_or_init(|| are_same_calls(flow, group))
-                {
-                    return false;
-                }
-                (difference.hides_numbers() || difference == Difference::DType)
-                    && !comes_to_the_same(flow, self.agreement, place.0, candidates)
-            };
-            candidates.iter().any(|candidate| is_behind(flow, group, candidate))
-                || group.boundary.iter().any(certain)
-        };
-        let differs = differs || !(self.answered[place] || hands_on(flow, group, &self.idle));
-        differs && !is_within_update(flow, group)
-    }
-}
-
-/// Removes ops whose values have other sizes, come from other ops, or are plainly others by an argument, where everything that is made of them agrees
-/// again; returns the ops in between.
+/// Removes ops whose values have other sizes, come from other ops, or are plainly others by an argument, where everything
+/// that is made of them agrees again; returns the ops in between.
 fn without_resized(
     flow: &Flow<'_>,
     agreement: &Agreement<'_, '_>,

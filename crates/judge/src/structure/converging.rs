@@ -16,9 +16,8 @@ use crate::precision::Precision;
 use crate::value::{Excess, ExpectedError};
 
 use super::is_moved;
-use super::unpaired::{computes, is_single, is_trained};
+use super::unpaired::{computes, is_trained};
 use probe_dump::{Phase, Slot, SlotSide};
-use probe_pair::Substitution;
 
 /// Largest error that still counts as agreement: what coarse types leave behind a few ops.
 const LARGEST: f64 = 0.1;
@@ -140,71 +139,8 @@ impl<'f, 'a> Agreement<'f, 'a> {
         others.filter(|&reader| !self.agrees(reader, region, reached, led)).chain(sums).collect()
     }
 
-    /// Returns the regions of groups of ops that only one side has. A single function that one side alone computes
-    /// in a region, and in those that it overlaps, is no other way of writing it, however small the effect.
-    pub(super) fn regions(&self, groups: &[Substitution]) -> Vec<Option<HashSet<usize>>> {
-        let ops = |group: &Substitution| [&*group.baseline, &*group.candidate].concat();
-        let reached = self.reached(&groups.iter().flat_map(ops).collect::<Vec<usize>>());
-        let mut regions: Vec<Option<HashSet<usize>>> =
-            groups.iter().map(|group| self.region_among(&ops(group), &reached)).collect();
-        let mut joined: Vec<usize> = (0..groups.len()).collect();
-        let mut owner: HashMap<usize, usize> = HashMap::new();
-        for (group, op) in regions
-            .iter()
-            .enumerate()
-            .flat_map(|(group, region)| region.iter().flatten().map(move |&op| (group, op)))
-        {
-            let other = root_of(&joined, *owner.entry(op).or_insert(group));
-            let root = root_of(&joined, group);
-            joined[root] = other;
-        }
-        // Functions that only one record has, side by side.
-        let mut functions = vec![[const { BTreeSet::new() }; 2]; groups.len()];
-        let alone = |op: usize| {
-            let node = &self.flow.nodes[op];
-            !node.is_paired && computes(node) && !node.is_module()
-        };
-        let unpaired = || owner.iter().filter(|(op, _)| alone(**op)).map(|(&op, &group)| (op, group));
-        let place = |op: usize, group: usize| {
-            (root_of(&joined, group), usize::from(self.flow.pair.op(&self.flow.pair.ops[op]).0.is_none()))
-        };
-        for (op, group) in unpaired().filter(|(op, _)| !self.flow.nodes[*op].is_backward()) {
-            let (root, side) = place(op, group);
-            functions[root][side].insert(self.flow.nodes[op].base);
-            // One that reads what differs already is the other half of what both sides compute there.
-            let made =
-                self.sides(op, false).into_iter().flat_map(|(side, op, slot)| self.makers(side, op, slot));
-            let other = made.map(|maker| maker.0).find(|maker| {
-                self.flow.nodes[*maker].is_paired
-                    && owner.get(maker).is_some_and(|&group| root_of(&joined, group) == root)
-            });
-            functions[root][1 - side].extend(other.map(|other| self.flow.nodes[other].base));
-        }
-        // The backward pass follows from forward calls: where both sides have these, or where they are excused, it
-        // needs no reason of its own.
-        let of_forward = functions.clone();
-        let excused =
-            |op: usize| owner.get(&op).is_some_and(|&group| !is_single(&of_forward[root_of(&joined, group)]));
-        for (op, group) in unpaired().filter(|(op, _)| self.flow.nodes[*op].is_backward()) {
-            let follows = |forward: usize| self.flow.nodes[forward].is_paired || excused(forward);
-            let node = &self.flow.nodes[op];
-            // Autograd adds up the gradients of a value that several calls read.
-            let adds_up = node.is_dispatcher() && node.base == "add";
-            if !adds_up && !self.forward_of(op).is_some_and(follows) {
-                let (root, side) = place(op, group);
-                functions[root][side].insert(self.flow.nodes[op].base);
-            }
-        }
-        for (group, region) in regions.iter_mut().enumerate() {
-            if is_single(&functions[root_of(&joined, group)]) {
-                *region = None;
-            }
-        }
-        regions
-    }
-
     /// Returns the position of the forward call of an unpaired backward op; `None` for a dispatcher op.
-    fn forward_of(&self, position: usize) -> Option<usize> {
+    pub(super) fn forward_of(&self, position: usize) -> Option<usize> {
         if self.flow.nodes[position].is_dispatcher() {
             return None;
         }
@@ -259,7 +195,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         slots.filter(|(_, _, slot)| slot.side.is_result() == results).collect()
     }
 
-    fn makers(&self, side: usize, before: usize, slot: &Slot) -> impl Iterator<Item = Place> + '_ {
+    pub(super) fn makers(&self, side: usize, before: usize, slot: &Slot) -> impl Iterator<Item = Place> + '_ {
         self.flow.values.makers(side, slot).filter(move |place| place.0 < before)
     }
 
@@ -411,8 +347,8 @@ impl<'f, 'a> Agreement<'f, 'a> {
         results.peek().is_some() && results.all(agrees)
     }
 
-    /// Returns true if an op reads other integers from the region (labels) and its gradient is plainly another one: before a model
-    /// has learned, the mean loss is about the same for any.
+    /// Returns true if an op reads other integers from the region (labels) and its gradient is plainly another one:
+    /// before a model has learned, the mean loss is about the same for any.
     fn leads_elsewhere(&self, position: usize, region: &HashSet<usize>) -> bool {
         let mut given = self.flow.nodes[position].given().map(|slot| (position, slot));
         let is_other = |place: Place| {
@@ -491,14 +427,6 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let results = self.results.get_or_init(|| self.expected.results());
         results.index(place).map(|index| &self.expected.values[index])
     }
-}
-
-/// Returns the group that stands for those joined with this one.
-fn root_of(joined: &[usize], mut group: usize) -> usize {
-    while joined[group] != group {
-        group = joined[group];
-    }
-    group
 }
 
 #[cfg(test)]
