@@ -98,6 +98,7 @@ pub(super) fn of<'a>(
         if let Some(region) = region {
             candidates.retain(|candidate| !region.contains(&candidate.op));
             rewritten.extend(region);
+            rewritten.extend(groups.readers_of_others(group));
             harmless.push(group);
         } else if fault.is_none() {
             let shown = candidates.iter().find(|candidate| is_behind(flow, group, candidate));

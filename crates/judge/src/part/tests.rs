@@ -4,6 +4,7 @@ use super::*;
 use crate::drawn::{Drawn, Part};
 use crate::{Role, Verdict};
 
+mod choices;
 mod noise;
 mod sums;
 mod ways;

@@ -36,6 +36,10 @@ fn is_same(flow: &Flow<'_>, agreement: &Agreement<'_, '_>, op: usize) -> bool {
     if same_dimensions && !keeps && !differing.is_empty() {
         return true;
     }
+    // A factor of a value that the other side has without it.
+    if agreement.undoes(op) {
+        return true;
+    }
     // A copy of the same elements in another order has the same statistics: what reads it tells.
     let rearranges =
         || node.traits.rearranges && (resolves(flow, op, node) || agreement.region(&[op]).is_some());

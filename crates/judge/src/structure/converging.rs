@@ -380,7 +380,26 @@ impl<'f, 'a> Agreement<'f, 'a> {
     /// Returns true if the results of an op are plainly others, and not the same but for noise.
     pub(super) fn makes_another(&self, position: usize) -> bool {
         let mut results = self.flow.nodes[position].results().map(|slot| self.flow.fact((position, slot)));
-        results.any(|fact| fact.difference == Difference::Numbers && fact.relative() > LARGEST)
+        results.any(|fact| match fact.difference {
+            Difference::Numbers => fact.relative() > LARGEST,
+            Difference::Elements => fact.flipped > LARGEST,
+            _ => false,
+        })
+    }
+
+    /// Returns true if an op reads what is plainly another value, and makes the same of it.
+    pub(super) fn undoes(&self, position: usize) -> bool {
+        let (flow, node) = (self.flow, &self.flow.nodes[position]);
+        let given = node.given().map(|slot| flow.fact((position, slot)));
+        let given = given.filter(|fact| fact.difference == Difference::Numbers);
+        let carried = given.map(Fact::relative).fold(0.0, f64::max);
+        let is_left = |place: Place| match flow.fact(place).difference {
+            Difference::None => false,
+            Difference::Numbers => self.error(place) > self.bound(0.0) || !self.is_undone(place, carried),
+            _ => true,
+        };
+        let mut results = node.results().map(|slot| (position, slot)).peekable();
+        carried > LARGEST && results.peek().is_some() && !results.any(is_left)
     }
 
     /// Returns true if both sides compute an op, in different element types: that is a choice, and no way of writing.

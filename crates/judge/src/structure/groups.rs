@@ -3,6 +3,8 @@
 use std::cell::OnceCell;
 use std::collections::HashSet;
 
+use probe_pair::Substitution;
+
 use super::converging::Agreement;
 use super::unpaired::{are_same_calls, computing};
 use super::{comes_to_the_same, ends_alike, hands_on, is_behind, is_within_update};
@@ -57,5 +59,13 @@ impl Groups<'_, '_, '_> {
         };
         let differs = differs || !(self.answered[place] || hands_on(flow, group, &self.idle));
         differs && !is_within_update(flow, group)
+    }
+
+    /// Iterates over the ops that read infinities of a group where the other side has numbers, and make the same of
+    /// them: elements that are masked.
+    pub(super) fn readers_of_others(&self, group: &Substitution) -> impl Iterator<Item = usize> {
+        let is_other = |place: &&Place| self.flow.fact(**place).difference == Difference::NonFinite;
+        let readers = group.boundary.iter().filter(is_other).map(|place| place.0);
+        readers.filter(|&op| self.agreement.makes_the_same(op))
     }
 }

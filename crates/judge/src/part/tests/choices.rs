@@ -1,0 +1,81 @@
+//! Values that are chosen, masked or scaled otherwise.
+
+use super::{NOISE, named, x};
+use crate::Cause;
+use crate::drawn::{Drawn, Part};
+
+/// Positions of 1,200 elements in some order.
+fn order() -> Drawn {
+    let mut next = -1.0;
+    let counted = std::cell::RefCell::new(&mut next);
+    x().map(|_| {
+        **counted.borrow_mut() += 1.0;
+        **counted.borrow()
+    })
+}
+
+/// What is named of values that are sorted the other way round on one side, which `undone` turns back.
+fn sorted(undone: bool) -> Vec<Cause> {
+    let (y, order) = (x().map(f64::tanh), order());
+    let (turned, z) = (x().map(|value| -value), y.map(f64::exp));
+    let mut part = Part::default();
+    part.op("Torch.argsort.0.forward").tensor("input.0", &x(), &x());
+    part.integer("kwarg.descending", [Some(0), Some(1)]);
+    part.tensor("output.0", &order, &order.map(|at| 1199.0 - at)).integers_of(&[0, 1]);
+    part.op("Tensor.__getitem__.0.forward").tensor("input.0", &x(), &x());
+    part.tensor("input.1", &order, &order.map(|at| 1199.0 - at)).integers_of(&[0, 1]);
+    part.tensor("output.0", &y, &turned);
+    if undone {
+        part.op_of(1, "Tensor.flip.0.forward", &turned, &y);
+    }
+    let read = if undone { &y } else { &turned };
+    part.op("Torch.cumsum.0.forward").tensor("input.0", &y, read);
+    part.tensor("output.0", &z, &if undone { z.off(3, NOISE) } else { z.map(f64::sin) });
+    named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect()
+}
+
+#[test]
+fn an_order_that_is_turned_back_is_another_way() {
+    assert_eq!(sorted(true), []);
+    assert_eq!(sorted(false), [Cause::Argument]);
+}
+
+/// What is named of elements that one side masks by infinity and the other by a large number; `error` is that of what is
+/// made of them.
+fn masked(error: f64) -> Vec<Cause> {
+    let (tanh, made) = (x().map(f64::tanh), x().map(f64::exp));
+    let mask = |by: f64| tanh.map(|value| if value < -0.5 { by } else { value });
+    let (infinite, large) = (mask(f64::NEG_INFINITY), mask(-1e4));
+    let mut part = Part::default();
+    part.op("Torch.tanh.0.forward").tensor("input.0", &x(), &x()).tensor("output.0", &tanh, &tanh);
+    part.op_of(0, "Tensor.masked_fill.0.forward", &tanh, &infinite);
+    part.op_of(1, "Torch.where.0.forward", &tanh, &large);
+    part.op("Functional.softmax.0.forward").tensor("input.0", &infinite, &large);
+    part.tensor("output.0", &made, &made.off(3, error));
+    named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect()
+}
+
+#[test]
+fn a_mask_by_infinity_is_one_by_a_large_number() {
+    assert_eq!(masked(NOISE), []);
+    assert_eq!(masked(0.5), [Cause::Structure]);
+}
+
+/// What is named of a value that one side alone doubles, and of the factors behind it.
+fn halved(factors: [f64; 2]) -> Vec<Cause> {
+    let (tanh, double) = (x().map(f64::tanh), x().map(|value| 2.0 * value.tanh()));
+    let mut part = Part::default();
+    part.op("Torch.tanh.0.forward").tensor("input.0", &x(), &x()).tensor("output.0", &tanh, &tanh);
+    part.op_of(0, "Torch.add.0.forward", &tanh, &double);
+    part.op_of(1, "Torch.addcmul.0.forward", &tanh, &tanh);
+    part.op("Tensor.mul.0.forward").tensor("input.0", &double, &tanh).number("input.1", factors.map(Some));
+    let [b, c] = factors;
+    part.tensor("output.0", &double.map(|value| value * b), &tanh.off(3, NOISE).map(|value| value * c));
+    named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect()
+}
+
+#[test]
+fn a_factor_that_undoes_another_one_is_no_other_argument() {
+    assert_eq!(halved([0.5, 1.0]), []);
+    assert!(halved([0.5, 2.0]).contains(&Cause::Argument) || halved([0.5, 2.0]).contains(&Cause::Structure));
+}
