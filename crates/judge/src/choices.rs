@@ -30,6 +30,11 @@ pub(super) fn may_reorder(flow: &Flow<'_>, position: usize) -> bool {
     is_open && (!node.is_paired || (reads && node.results().any(is_list)))
 }
 
+/// Returns true for a call that puts elements in order, of which it may return the first.
+pub(super) fn orders(node: &Node<'_>) -> bool {
+    ORDERING.contains(&node.base)
+}
+
 /// Returns true for a call that lists where the elements lie that a condition chose.
 pub(super) fn lists_positions(node: &Node<'_>) -> bool {
     matches!(node.base, "nonzero" | "argwhere" | "nonzero_static" | "nonzero_numpy")
@@ -53,7 +58,7 @@ pub(super) fn is_beyond_noise(fact: &Fact, error: f64) -> bool {
 /// asked for a stable sort, and devices differ in it.
 pub(super) fn is_order_of_equals(flow: &Flow<'_>, place: Place) -> bool {
     let node = &flow.nodes[place.0];
-    if !ORDERING.contains(&node.base) || is_stable(flow, place.0) {
+    if !orders(node) || is_stable(flow, place.0) {
         return false;
     }
     let mut values = node.results().filter(|&slot| slot != place.1).map(|slot| flow.fact((place.0, slot)));

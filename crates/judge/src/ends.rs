@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use super::Cause;
 use super::candidate::Candidate;
+use super::choices;
 use super::difference::{Difference, Fact};
 use super::excess::UNJUDGED;
 use super::expected::ExpectedErrors;
@@ -160,7 +161,8 @@ fn is_of_way(flow: &Flow<'_>, candidate: &Candidate, bound: f64) -> bool {
         }
         Cause::Gradient => arrives() || is_other_factor(flow, candidate.op),
         Cause::Argument => {
-            is_of_sizes(flow, candidate.op)
+            // How many of the largest are taken is chosen.
+            (is_of_sizes(flow, candidate.op) && !choices::orders(node))
                 || is_other_factor(flow, candidate.op)
                 || reads_what_one_side_made(flow, candidate.op)
         }

@@ -28,6 +28,9 @@ pub(super) struct HardFaults<'f, 'a> {
     noise: OfPart<'f>,
     /// An integer value already differs and no op is named for it: routing and sizes follow from it.
     flipped: bool,
+    /// So do numbers of the program: something was made of flipped choices that can be counted. The places of the
+    /// largest elements alone are as many on both sides.
+    counted: bool,
     /// An op has made indices whose order may legitimately differ (for example when it sorts equal elements).
     /// Statistics would not show that, neither for the indices nor for what they select.
     reordered: bool,
@@ -54,6 +57,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
             setting,
             noise,
             flipped: false,
+            counted: false,
             reordered: false,
             error: 0.0,
             coarse,
@@ -102,6 +106,9 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                 self.found.push(Candidate { said, ..candidate });
             } else if fact.difference == Difference::Elements {
                 self.flipped = true;
+                self.counted |= self.flow.modules_alone || !choices::orders(node);
+            } else if fact.difference == Difference::Shape {
+                self.counted = true;
             }
             if fact.is_float {
                 self.error = self.error.max(fact.relative());
@@ -168,7 +175,9 @@ impl<'f, 'a> HardFaults<'f, 'a> {
     fn follows_earlier(&mut self, place: Place) -> bool {
         let fact = self.flow.fact(place);
         if fact.difference == Difference::Shape {
-            self.flipped |= transfer::may_select_others(self.flow, place, self.error.max(self.coarse));
+            if transfer::may_select_others(self.flow, place, self.error.max(self.coarse)) {
+                (self.flipped, self.counted) = (true, true);
+            }
             if self.flipped {
                 return true;
             }
@@ -198,7 +207,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         node.given().find(|&slot| match self.flow.fact((position, slot)).difference {
             // Sizes and counts may follow from choices that noise flipped; typed values do not.
             Difference::Argument => {
-                (!picks && !self.flipped) || self.is_typed((position, slot)) || self.is_set(position)
+                (!picks && !self.counted) || self.is_typed((position, slot)) || self.is_set(position)
             }
             Difference::ComputedArgument => {
                 let error = self.flow.fact((position, slot)).judgement.error.get().unwrap_or(1.0);

@@ -79,3 +79,27 @@ fn a_factor_that_undoes_another_one_is_no_other_argument() {
     assert_eq!(halved([0.5, 1.0]), []);
     assert!(halved([0.5, 2.0]).contains(&Cause::Argument) || halved([0.5, 2.0]).contains(&Cause::Structure));
 }
+
+/// What is named of the number of largest elements that are taken, where noise has flipped which they are; `counted`: how
+/// many of them there are was computed before.
+fn taken(counted: bool) -> Vec<Cause> {
+    let (order, flip) = (order(), |at: f64| if at < 2.0 { 1.0 - at } else { at });
+    let flipped = order.map(flip);
+    let mut part = Part::default();
+    part.op("Torch.topk.0.forward").tensor("input.0", &x(), &x().off(2, 1e-3));
+    part.tensor("output.0", &order, &flipped).integers_of(&[0, 1]);
+    if counted {
+        part.op("Torch.bincount.0.forward").tensor("input.0", &order, &flipped).integers_of(&[0, 1]);
+        part.tensor("output.0", &order.map(|at| at + 1.0), &flipped.map(|at| at + 1.0)).integers_of(&[0, 1]);
+    }
+    let y = x().map(f64::tanh);
+    part.op("Torch.topk.1.forward").tensor("input.0", &y, &y).integer("input.1", [Some(10), Some(12)]);
+    part.tensor("output.0", &Drawn::normal(5, &[40, 10]), &Drawn::normal(6, &[40, 12]));
+    named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect()
+}
+
+#[test]
+fn how_many_are_taken_is_chosen_unless_it_was_counted() {
+    assert!(taken(false).contains(&Cause::Argument), "{:?}", taken(false));
+    assert!(!taken(true).contains(&Cause::Argument), "{:?}", taken(true));
+}
