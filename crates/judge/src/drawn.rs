@@ -200,10 +200,19 @@ impl Part {
 
     /// Makes the last tensor of these sides one of integers.
     pub(super) fn integers_of(&mut self, sides: &[usize]) -> &mut Self {
+        self.in_type(sides, DType::I64)
+    }
+
+    /// Makes the last tensor of both sides one of binary32.
+    pub(super) fn binary32(&mut self) -> &mut Self {
+        self.in_type(&[0, 1], DType::F32)
+    }
+
+    fn in_type(&mut self, sides: &[usize], dtype: DType) -> &mut Self {
         for &side in sides {
             let slot = self.sides[side].last_mut().and_then(|op| op.slots.last_mut());
             if let Some(Value::Tensor(record)) = slot.map(|slot| &mut slot.value) {
-                Arc::make_mut(record).dtype = RecordedDType::Known(DType::I64);
+                Arc::make_mut(record).dtype = RecordedDType::Known(dtype);
             }
         }
         self

@@ -7,6 +7,7 @@ use super::flow::{Flow, Place};
 use super::marks::{foreign, largest_error};
 use super::median::median;
 use super::precision::product_precision;
+use super::products::shows_more;
 use super::setting::Setting;
 use super::value::{Excess, ExpectedError};
 use super::{Cause, SlotJudgement};
@@ -142,8 +143,11 @@ fn products(values: &[ExpectedError], excess: &[Excess], drift: &Drift) -> Optio
         .map(|(value, _)| own(value))
         .collect();
     let (middle, known) = if products.iter().all(|(value, _)| value.statistics_only) {
+        // An allowance for what statistics do not show is no evidence of it.
+        let shown = coarse().filter(|(value, _)| shows_more(value)).count();
         let mut errors: Vec<f64> = coarse().map(|(value, _)| value.error).collect();
-        (median(&mut errors), product_precision(coarse().next()?.1.floor)?)
+        let known = product_precision(coarse().next()?.1.floor).filter(|_| 2 * shown > errors.len())?;
+        (median(&mut errors), known)
     } else {
         let middle = median(&mut seen);
         (middle, product_precision(middle)?)

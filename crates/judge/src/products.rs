@@ -67,6 +67,11 @@ fn fine() -> f64 {
     FINE * PRODUCT_PRECISIONS[0].range.0
 }
 
+/// Returns true if statistics show more of an error than full precision leaves.
+pub(super) fn shows_more(value: &ExpectedError) -> bool {
+    value.error > SEEN * value.least
+}
+
 /// Returns the floor of a part's products if statistics show that all are coarse; 0 otherwise.
 pub(super) fn coarse_statistics<'a>(products: impl Iterator<Item = &'a ExpectedError>) -> f64 {
     let mut products: Vec<(f64, f64)> = products

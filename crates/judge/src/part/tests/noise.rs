@@ -130,3 +130,17 @@ fn what_a_sum_hides_from_statistics_is_expected_behind_it() {
     assert!(shown < 0.5 * error, "{shown} of {error}");
     assert!(explained > 0.5 * error && explained < 2.0 * error, "{explained} for {error}");
 }
+
+#[test]
+fn statistics_that_show_full_precision_name_no_other() {
+    let (x, w) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[30, 30]));
+    let said = |error: f64| {
+        let mut part = Part::of_statistics();
+        part.op("Functional.linear.0.forward").tensor("input.0", &x, &x).binary32();
+        part.tensor("input.1", &w, &w).binary32();
+        part.tensor("output.0", &x.linear(&w), &x.linear(&w).off(3, error)).binary32();
+        part.judged("").notes.join(" ")
+    };
+    assert!(said(2e-3).contains("as with 10-bit inputs"), "{}", said(2e-3));
+    assert!(!said(1e-9).contains("as with 10-bit inputs"), "{}", said(1e-9));
+}
