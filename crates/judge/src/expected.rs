@@ -174,6 +174,10 @@ impl<'f, 'a> Walk<'f, 'a> {
                 most = most.max(error);
             }
         }
+        // What an op in place makes of a gradient was not recorded, and reaches what is recorded around it.
+        if node.is_backward() && node.results().next().is_none() {
+            most = self.passed_on(position).unwrap_or(0.0);
+        }
         if node.op.name.phase() == Phase::Forward || node.op.name.phase() == Phase::Backward {
             let deeper = self.inside[position];
             self.note_inside(position, most.max(deeper));

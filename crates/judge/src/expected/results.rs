@@ -249,25 +249,26 @@ impl Walk<'_, '_> {
         if !self.flow.lacks_gradient(place.0, given.iter().map(|(place, _)| *place)) {
             return None;
         }
-        let made = self.flow.saved(place.0).into_iter().filter(|&place| self.flow.side(place).is_result());
-        let read = made.filter_map(|place| self.readers.get(&self.flow.fact(place).identity?)).flatten();
-        let reached = read.filter_map(|&reader| {
-            let backward = self.flow.backward_of(reader)?;
-            let node = &self.flow.nodes[backward];
-            let gradients = node.given().filter(|&slot| self.flow.fact((backward, slot)).is_float);
-            let error = gradients.map(|slot| self.error((backward, slot)).relative).reduce(f64::max)?;
-            let saved = self.errors(self.flow.saved(backward));
-            let near = largest(saved.iter().map(|(_, error)| error.relative));
-            let flipped = transfer::flipped_gates(self.flow.fact(place).len, near);
-            Some(if node.traits.chooses { error.max(flipped) } else { error })
-        });
+        let made = || self.flow.saved(place.0).into_iter().filter(|&place| self.flow.side(place).is_result());
+        let read = made().filter_map(|place| self.readers.get(&self.flow.fact(place).identity?)).flatten();
+        // The gradient of what was made has as many elements as that, and more than one of a parameter.
+        let elements = largest(made().chain([place]).map(|place| self.flow.fact(place).len));
+        let reached = read.filter_map(|&reader| self.passed_on(self.flow.backward_of(reader)?));
         Some(reached.reduce(f64::max).unwrap_or_else(|| {
-            self.worst.max(if self.gates {
-                transfer::flipped_gates(self.flow.fact(place).len, self.worst)
-            } else {
-                0.0
-            })
+            self.worst.max(if self.gates { transfer::flipped_gates(elements, self.worst) } else { 0.0 })
         }))
+    }
+
+    /// Returns the error of the gradient that a backward op makes and that was not recorded: that of those which reached
+    /// it, or of the choices by which it lets them through.
+    pub(super) fn passed_on(&self, backward: usize) -> Option<f64> {
+        let node = &self.flow.nodes[backward];
+        let gradients =
+            || node.given().map(|slot| (backward, slot)).filter(|&place| self.flow.fact(place).is_float);
+        let error = gradients().map(|place| self.error(place).relative).reduce(f64::max)?;
+        let near = largest(self.errors(self.flow.saved(backward)).iter().map(|(_, error)| error.relative));
+        let elements = largest(gradients().map(|place| self.flow.fact(place).len));
+        Some(if node.traits.chooses { error.max(transfer::flipped_gates(elements, near)) } else { error })
     }
 
     /// Returns the precision in which a result was computed, as far as dtypes show it: the coarsest of its

@@ -7,6 +7,7 @@ use crate::{Role, Verdict};
 mod choices;
 mod noise;
 mod sums;
+mod unseen;
 mod ways;
 
 /// Rounding of another device.
