@@ -28,8 +28,8 @@ pub(super) struct HardFaults<'f, 'a> {
     noise: OfPart<'f>,
     /// An integer value already differs and no op is named for it: routing and sizes follow from it.
     flipped: bool,
-    /// So do numbers of the program: something was made of flipped choices that can be counted. The places of the
-    /// largest elements alone are as many on both sides.
+    /// How many elements are taken may follow from it too: something was made of flipped choices that can be counted.
+    /// The places of the largest elements alone are as many on both sides.
     counted: bool,
     /// An op has made indices whose order may legitimately differ (for example when it sorts equal elements).
     /// Statistics would not show that, neither for the indices nor for what they select.
@@ -207,7 +207,8 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         node.given().find(|&slot| match self.flow.fact((position, slot)).difference {
             // Sizes and counts may follow from choices that noise flipped; typed values do not.
             Difference::Argument => {
-                (!picks && !self.counted) || self.is_typed((position, slot)) || self.is_set(position)
+                let follows = if choices::orders(node) { self.counted } else { self.flipped };
+                (!picks && !follows) || self.is_typed((position, slot)) || self.is_set(position)
             }
             Difference::ComputedArgument => {
                 let error = self.flow.fact((position, slot)).judgement.error.get().unwrap_or(1.0);
