@@ -106,7 +106,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                 self.found.push(Candidate { said, ..candidate });
             } else if fact.difference == Difference::Elements {
                 self.flipped = true;
-                self.counted |= self.flow.modules_alone || !choices::orders(node);
+                self.counted |= !choices::orders(node);
             } else if fact.difference == Difference::Shape {
                 self.counted = true;
             }

@@ -251,10 +251,10 @@ impl Walk<'_, '_> {
         }
         let made = || self.flow.saved(place.0).into_iter().filter(|&place| self.flow.side(place).is_result());
         let read = made().filter_map(|place| self.readers.get(&self.flow.fact(place).identity?)).flatten();
-        // The gradient of what was made has as many elements as that, and more than one of a parameter.
-        let elements = largest(made().chain([place]).map(|place| self.flow.fact(place).len));
         let reached = read.filter_map(|&reader| self.passed_on(self.flow.backward_of(reader)?));
         Some(reached.reduce(f64::max).unwrap_or_else(|| {
+            // The gradient of what was made has as many elements as that, and more than one of a parameter.
+            let elements = largest(made().chain([place]).map(|place| self.flow.fact(place).len));
             self.worst.max(if self.gates { transfer::flipped_gates(elements, self.worst) } else { 0.0 })
         }))
     }
