@@ -9,6 +9,7 @@ use super::expected::{ExpectedErrors, GradientErrors, Walk};
 use super::family::{self, Learned};
 use super::flow::{Flow, Node, Place};
 use super::marks;
+use super::median::median;
 use super::ops::Kind;
 use super::outliers::Seen;
 use super::setting::Setting;
@@ -22,6 +23,9 @@ use probe_pair::slot_key;
 /// Fraction of weights that must be equal to the bit (within rounding) for the others to stand out: more than
 /// half.
 const MAJORITY: f64 = 0.5;
+
+/// Error of weights that is no noise of a few steps: five roundings to bfloat16, the coarsest type that keeps weights.
+const APART: f64 = 0.02;
 
 /// Error of a value that is plainly another one: other data, and no state that follows the weights.
 pub(super) const ANOTHER: f64 = 0.1;
@@ -121,6 +125,12 @@ pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (E
         update::across(flow, &history.weights, &history.gradients, &mut expected.values);
     }
     (expected, drifted)
+}
+
+/// Returns true if half of the weights that have drifted are off by more than noise leaves in a few steps.
+pub(super) fn are_apart(flow: &Flow<'_>, drifted: &[Place]) -> bool {
+    let mut errors: Vec<f64> = drifted.iter().map(|&place| flow.fact(place).relative()).collect();
+    median(&mut errors) > APART
 }
 
 /// Keeps the arrivals that can be judged; returns the weights and buffers that have drifted.

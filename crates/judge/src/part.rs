@@ -7,7 +7,7 @@ use super::excess::{self, Granted};
 use super::expected::ExpectedErrors;
 use super::flow::Flow;
 use super::hard_faults::{HardFaults, numeric};
-use super::history::{History, weigh};
+use super::history::{History, are_apart, weigh};
 use super::noise::{self, Noise};
 use super::outliers;
 use super::replayed::Replayed;
@@ -65,7 +65,8 @@ pub fn judge_part(
     outliers::acquit(&flow, &expected.values, &mut excess);
     let acquitted = reference.acquit(&expected.values, &mut excess);
     let replayed = known.replayed.of_part(pair.step, pair.rank);
-    let mut weighed = Weighed { expected: &expected, excess: &mut excess, setting: &setting };
+    let apart = !history.any && are_apart(&flow, &drifted);
+    let mut weighed = Weighed { expected: &expected, excess: &mut excess, setting: &setting, apart };
     let mut ways = history.ways().clone();
     let (mut candidates, remarks) =
         suspects(&mut flow, &mut weighed, (noise, reference, replayed), history, &mut ways);
@@ -103,6 +104,8 @@ struct Weighed<'w> {
     expected: &'w ExpectedErrors,
     excess: &'w mut [Excess],
     setting: &'w Setting,
+    /// The runs have gone apart before the recording begins.
+    apart: bool,
 }
 
 /// Returns the ops to name, in execution order, and remarks on what is not named; accepts in `flow` what only
@@ -114,14 +117,14 @@ fn suspects(
     history: &History,
     ways: &mut HashSet<Box<str>>,
 ) -> (Vec<Candidate>, Vec<String>) {
-    let Weighed { expected, excess, setting } = weighed;
+    let Weighed { expected, excess, setting, apart } = weighed;
     let mut candidates = HardFaults::of(flow, expected, setting, noise);
     candidates.extend(faults(flow, &expected.values, excess));
     candidates.extend(history.follower(flow));
     candidates.retain(|candidate| !reference.acquits(flow, candidate));
     let cleared = replayed.map(|replayed| replayed.apply(flow, &expected.values, excess, &mut candidates));
     let mut remarks = cleared.unwrap_or_default();
-    let agreement = Agreement::of(flow, expected, excess, setting.coarsest);
+    let agreement = Agreement::of(flow, expected, excess, setting.coarsest, *apart);
     let structure = structure::of(flow, &agreement, &mut candidates);
     candidates.extend(structure.fault);
     let of_one_side = structure.rewritten.iter().map(|&op| &flow.nodes[op]).filter(|node| !node.is_paired);

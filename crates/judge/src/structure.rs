@@ -29,6 +29,7 @@ use unpaired::{computes, computing, counts, stand_for_themselves, tensors};
 
 use super::Cause;
 use super::candidate::Candidate;
+use super::choices;
 use super::difference::Difference;
 use super::flow::{Flow, Node, Place};
 use super::ops::Kind;
@@ -98,7 +99,7 @@ pub(super) fn of<'a>(
         if let Some(region) = region {
             candidates.retain(|candidate| !region.contains(&candidate.op));
             rewritten.extend(region);
-            rewritten.extend(groups.readers_of_others(group));
+            rewritten.extend(groups.readers_of_infinities(group));
             harmless.push(group);
         } else if fault.is_none() {
             let shown = candidates.iter().find(|candidate| is_behind(flow, group, candidate));
@@ -220,7 +221,10 @@ fn without_resized(
         Cause::Argument => resized(candidate.op) || agreement.makes_another(candidate.op),
         _ => resized(candidate.op),
     };
-    let unlike: Vec<&Candidate> = candidates.iter().filter(|candidate| unlike(candidate)).collect();
+    // How many of the largest are taken is chosen, though those behind the first hardly count.
+    let takes_others = |op: usize| resized(op) && choices::orders(&flow.nodes[op]);
+    let unlike: Vec<&Candidate> =
+        candidates.iter().filter(|candidate| unlike(candidate) && !takes_others(candidate.op)).collect();
     // What one of them makes is no noise to the others: two values that are read the other way round.
     let reached = agreement.reached(&unlike.iter().map(|candidate| candidate.op).collect::<Vec<usize>>());
     for candidate in unlike {

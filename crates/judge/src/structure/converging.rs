@@ -35,6 +35,8 @@ pub(crate) struct Agreement<'f, 'a> {
     names: OnceCell<[HashMap<&'a str, usize>; 2]>,
     /// Error that one op leaves in this part: rounding of the coarsest type, or of coarse products.
     pub(super) rounding: f64,
+    /// The runs have gone apart before the recording begins: what the weights differ by hides what ops do.
+    pub(super) apart: bool,
 }
 
 impl<'f, 'a> Agreement<'f, 'a> {
@@ -43,6 +45,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         expected: &'f ExpectedErrors,
         excess: &[Excess],
         coarsest: Option<&'static Precision>,
+        apart: bool,
     ) -> Self {
         let products = expected.values.iter().zip(excess).filter(|(value, _)| value.is_product());
         // What a gradient is off by hides in the errors of what it is made of.
@@ -57,6 +60,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
             results: OnceCell::new(),
             names: OnceCell::new(),
             rounding: floor.max(coarsest.map_or(0.0, |coarse| coarse.unknown)),
+            apart,
         }
     }
 

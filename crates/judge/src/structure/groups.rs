@@ -57,13 +57,17 @@ impl Groups<'_, '_, '_> {
             candidates.iter().any(|candidate| is_behind(flow, group, candidate))
                 || group.boundary.iter().any(certain)
         };
-        let differs = differs || !(self.answered[place] || hands_on(flow, group, &self.idle));
+        // Values that hide what is computed of them are no evidence that it is the same.
+        let is_hidden = self.agreement.apart
+            && !flow.nodes[first].is_backward()
+            && computing(flow, group) != [None, None];
+        let differs = differs || is_hidden || !(self.answered[place] || hands_on(flow, group, &self.idle));
         differs && !is_within_update(flow, group)
     }
 
     /// Iterates over the ops that read infinities of a group where the other side has numbers, and make the same of
     /// them: elements that are masked.
-    pub(super) fn readers_of_others(&self, group: &Substitution) -> impl Iterator<Item = usize> {
+    pub(super) fn readers_of_infinities(&self, group: &Substitution) -> impl Iterator<Item = usize> {
         let is_other = |place: &&Place| self.flow.fact(**place).difference == Difference::NonFinite;
         let readers = group.boundary.iter().filter(is_other).map(|place| place.0);
         readers.filter(|&op| self.agreement.makes_the_same(op))

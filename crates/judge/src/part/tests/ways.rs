@@ -387,3 +387,22 @@ fn a_gradient_that_ends_at_a_call_of_one_side_is_named_there() {
     assert_eq!(judged(true), Some(("Tensor.detach.0.forward".to_owned(), Cause::Structure)));
     assert_eq!(judged(false), Some(("Torch.exp.0.backward".to_owned(), Cause::Structure)));
 }
+
+#[test]
+fn other_functions_are_named_where_weights_hide_what_they_make() {
+    let (x, w) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[30, 30]));
+    let judged = |apart: f64| {
+        let mut part = Part::of_later_step();
+        let (b, c) = (x.linear(&w), x.linear(&w.off(3, apart)));
+        part.op("Module.net.Linear.forward.0").tensor("parameter.weight", &w, &w.off(3, apart));
+        part.op("Functional.linear.0.forward").tensor("input.0", &x, &x);
+        part.tensor("input.1", &w, &w.off(3, apart)).tensor("output.0", &b, &c);
+        part.op_of(0, "Torch.sin.0.forward", &b, &b.map(f64::sin));
+        part.op_of(1, "Torch.tanh.0.forward", &c, &c.map(f64::sin));
+        part.op("Torch.exp.0.forward").tensor("input.0", &b.map(f64::sin), &c.map(f64::sin));
+        part.tensor("output.0", &b.map(f64::sin).map(f64::exp), &c.map(f64::sin).map(f64::exp));
+        named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(1e-6), []);
+    assert_eq!(judged(0.2), [Cause::Structure]);
+}

@@ -18,7 +18,7 @@ fn a_gradient_is_followed_to_the_parameter_that_an_op_handed_on() {
         part.op("Module.net.Net.forward.0").tensor("parameter.weight", &weight, &weight);
         part.op("Torch.exp.0.backward").tensor("input.0", &g, &g).tensor("output.0", &weight, &weight);
         part.op("Module.net.Net.parameters_grad.0").tensor("output.weight", &g, &g);
-        part.flow(|flow| Agreement::of(flow, &ExpectedErrors::default(), &[], None).accumulated(3))
+        part.flow(|flow| Agreement::of(flow, &ExpectedErrors::default(), &[], None, false).accumulated(3))
     };
     assert_eq!(followed(&weight), [4, 4], "once for each side");
     assert_eq!(followed(&weight.map(|value| 2.0 * value)), [0; 0], "its own backward pass comes between");
@@ -35,7 +35,7 @@ fn a_sum_of_gradients_that_nobody_recorded_is_no_noise() {
         let sums = sums.iter().copied().collect();
         part.flow(|flow| {
             let expected = ExpectedErrors::default();
-            let agreement = Agreement::of(flow, &expected, &[], None);
+            let agreement = Agreement::of(flow, &expected, &[], None, false);
             agreement.error_from_before(1, 1, &HashSet::new(), &sums)
         })
     };
@@ -56,7 +56,7 @@ fn other_labels_are_told_by_the_gradient_of_a_loss_that_is_the_same() {
         part.tensor("output.0", &g, gradient);
         part.flow(|flow| {
             let expected = ExpectedErrors::default();
-            Agreement::of(flow, &expected, &[], None).leads_elsewhere(1, &[0].into())
+            Agreement::of(flow, &expected, &[], None, false).leads_elsewhere(1, &[0].into())
         })
     };
     assert!(leads(&g.off(5, 0.5)));
