@@ -15,6 +15,10 @@ use probe_judge::{
 use probe_measure::{Evidence, KeptMetrics, PairMetrics, TensorSummary, Unreadable, compare_recorded};
 use probe_pair::{BySlot, OpPair, Paired, PartPair, SlotPairs};
 
+mod everything;
+
+pub(crate) use everything::{SHARDS, everything};
+
 /// Names that imitate something else: a formula, terminal commands, markup, Excel's own escapes, a novel.
 pub(crate) fn hostile_names() -> [String; 6] {
     [
@@ -315,144 +319,6 @@ pub(crate) fn data(rel_l2: f64) -> Evidence {
         max_ulp: Some(u64::MAX),
         ..PairMetrics::default()
     }))
-}
-
-fn broken() -> Evidence {
-    Evidence::Data(KeptMetrics::from(&PairMetrics {
-        cosine: None,
-        max_abs_err: Some(f64::NAN),
-        max_rel_err: Some(f64::INFINITY),
-        rel_l2: Some(f64::NAN),
-        euclidean: Some(f64::NEG_INFINITY),
-        ..PairMetrics::default()
-    }))
-}
-
-/// Pieces of a result that two ranks hold.
-pub(crate) const SHARDS: &str = "rank 0: [0:2, :, :], equal; rank 1: [2:4, :, :], relative error 1.4e-2";
-
-/// Returns a part with every verdict, role and cause at least once.
-// One list of ops; its length is theirs.
-pub(crate) fn everything() -> Part {
-    let mut part = Part::new(0, Task::Tensor);
-    let number = |value| Value::Scalar(Scalar::Number(Number::Float(value)));
-    part.push(
-        "Functional.linear.0.forward",
-        Role::Clean,
-        None,
-        vec![
-            both("input.0", tensor(), data(0.0), Verdict::BitEqual),
-            both("kwarg.mask", Value::None, Evidence::Nothing, Verdict::BitEqual),
-            both("output.0", tensor(), data(1e-7), Verdict::Close),
-        ],
-    );
-    part.push(
-        "Functional.gelu.1.forward",
-        Role::Introduces,
-        Some(Cause::Numerics),
-        vec![
-            both("input.0", tensor(), data(0.0), Verdict::BitEqual),
-            both("output.0", tensor(), data(1e-2), Verdict::Differs),
-        ],
-    );
-    let mut eps = both("kwarg.eps", number(1e-5), Evidence::Nothing, Verdict::Differs);
-    eps.candidate = Some(number(1e-2));
-    part.push(
-        "Functional.batch_norm.0.forward",
-        Role::Introduces,
-        Some(Cause::Argument),
-        vec![
-            eps,
-            both("input.1", Value::Scalar(Scalar::Text("=1+1".into())), Evidence::Nothing, Verdict::BitEqual),
-            both(
-                "input.2",
-                Value::Scalar(Scalar::Device("cuda:0".into())),
-                Evidence::Nothing,
-                Verdict::BitEqual,
-            ),
-            both("input.3", Value::Unsupported, Evidence::Nothing, Verdict::Unknown),
-            both("output.0", tensor(), data(3.4e-1), Verdict::Differs),
-        ],
-    );
-    let mut half = both("output.0", tensor(), data(4e-3), Verdict::DType);
-    let mut coarse = record(22.5);
-    coarse.dtype = RecordedDType::Known(DType::Bf16);
-    half.candidate = Some(Value::Tensor(Arc::new(coarse)));
-    part.push("Functional.softmax.0.forward", Role::Introduces, Some(Cause::DType), vec![half]);
-    part.push(
-        "Functional.div.0.forward",
-        Role::Introduces,
-        Some(Cause::NonFinite),
-        vec![both("output.0", tensor(), broken(), Verdict::NonFinite)],
-    );
-    part.push(
-        "Module.layers.0.mlp.MLP.forward.0",
-        Role::Amplifies,
-        Some(Cause::Input),
-        vec![
-            both("input.0", tensor(), data(1e-3), Verdict::Differs),
-            both("parameter.weight", tensor(), data(2e-3), Verdict::Differs),
-            both("output.0", tensor(), data(2e-1), Verdict::Differs),
-        ],
-    );
-    part.push(
-        "Module.layers.0.mlp.MLP.parameters_grad.0",
-        Role::Introduces,
-        Some(Cause::Gradient),
-        vec![both("grad.weight", tensor(), data(5e-2), Verdict::Differs)],
-    );
-    let recorded = Box::new(compare_recorded(&record(22.5), &record(23.5)));
-    part.push(
-        "Tensor.add.0.backward",
-        Role::Propagates,
-        None,
-        vec![
-            both("input.0", tensor(), Evidence::Recorded(recorded.clone()), Verdict::Differs),
-            both("output.0", tensor(), Evidence::Recorded(recorded), Verdict::Differs),
-        ],
-    );
-    let mut checked = record(1.0);
-    checked.checksum = Some(Checksum::Crc32(0x00be_ef01));
-    checked.shape = [].into();
-    let mut reshaped = both("output.0", Value::Tensor(Arc::new(checked)), Evidence::Nothing, Verdict::Shape);
-    reshaped.candidate = Some(tensor());
-    part.push(
-        "Tensor.mul.0.forward",
-        Role::Recovers,
-        None,
-        vec![
-            reshaped,
-            SlotSpec { candidate: None, ..both("output.1", tensor(), Evidence::Nothing, Verdict::Missing) },
-            SlotSpec { baseline: None, ..both("output.2", tensor(), Evidence::Nothing, Verdict::Missing) },
-            both(
-                "output.3",
-                tensor(),
-                Evidence::Unreadable(Box::new(Unreadable {
-                    baseline: None,
-                    candidate: Some("x.pt: truncated".into()),
-                })),
-                Verdict::Unreadable,
-            ),
-        ],
-    );
-    part.push(
-        "Functional.only_gpu.0.forward",
-        Role::Unpaired,
-        Some(Cause::Structure),
-        vec![SlotSpec { candidate: None, ..both("output.0", tensor(), Evidence::Nothing, Verdict::Missing) }],
-    );
-    part.push(
-        "Functional.only_npu.0.forward",
-        Role::Unpaired,
-        None,
-        vec![SlotSpec { baseline: None, ..both("output.0", tensor(), Evidence::Nothing, Verdict::Missing) }],
-    );
-    for name in hostile_names() {
-        part.push(&name, Role::Clean, None, vec![both("output.0", tensor(), data(0.0), Verdict::BitEqual)]);
-    }
-    part.judged.counts.parts = 1;
-    part.pieces.insert((1, 1), SHARDS.into());
-    part
 }
 
 fn run(path: &str) -> RunInfo {
