@@ -42,11 +42,19 @@ def work(model: str, folder: Path, tools: list[str], small: bool, data: bool) ->
     calls: dict[str, list[device.Call]] = {}
     for precision in runs.PRECISIONS:
         listed = device.Device(listing=True)
-        if all(map(math.isfinite, runs.train(model, precision, listed, 2))):
+        try:
+            losses = runs.train(model, precision, listed, 2)
+        except RuntimeError as error:
+            if kind.split != "later":
+                raise
+            print(f"{model} does not run in {precision}: {error}", file=sys.stderr)
+            continue
+        if all(map(math.isfinite, losses)):
             calls[precision] = listed.calls
     possible = [] if kind.program else edits.possible(kind.make(torch.float32)[0])
     planner = plan.Planner(model, kind.split, kind.optimizer, calls, possible)
-    dealt, older = (plan.DEALT_SMALL, {}) if small else plan.DEALT_SHORT if kind.split in ("wide", "fresh") else (plan.DEALT, plan.DEALT_OLDER)
+    deals = {"wide": plan.DEALT_SHORT, "fresh": plan.DEALT_SHORT, "later": plan.DEALT_LATER}
+    dealt, older = (plan.DEALT_SMALL, {}) if small else deals.get(kind.split, (plan.DEALT, plan.DEALT_OLDER))
     if data:
         planned = plan.with_data(planner)
     else:

@@ -262,11 +262,12 @@ KINDS = {
 def kinds() -> dict[str, Kind]:
     """All models and programs by name."""
     import fresh_models
+    import later_models
     import more_models
     from programs import PROGRAMS, split
 
     programs = {name: Kind(whole(made), split(name), made.optimizers[0], made) for name, made in PROGRAMS.items()}
-    return {**KINDS, **more_models.KINDS, **fresh_models.KINDS, **programs}
+    return {**KINDS, **more_models.KINDS, **fresh_models.KINDS, **later_models.KINDS, **programs}
 
 
 def kind(name: str) -> Kind:

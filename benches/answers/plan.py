@@ -254,12 +254,19 @@ def of_program(planner: Planner, program: type[Program]) -> list[Case]:
         "m": itertools.cycle(program.mistakes.items()),
         "a": itertools.cycle((name, ()) for name in program.alike),
     }
-    return plan(planner, dealt_broad(program) if program.broad else DEALT_PROGRAM, {})
+    if program.broad:
+        return plan(planner, dealt_broad(program), dealt_older(program))
+    return plan(planner, DEALT_PROGRAM, {})
 
 
 def dealt_broad(program: type[Program]) -> dict[str, str]:
     """Every mistake and every other way of writing once beside rounding, and some of them on the very same device."""
     return {**DEALT_BROAD, "R1": "bo" + "m" * len(program.mistakes) + "a" * len(program.alike) + "sL"}
+
+
+def dealt_older(program: type[Program]) -> dict[str, str]:
+    """Every mistake and every other way of writing once as msprobe records it."""
+    return {**DEALT_OLDER_BROAD, "R1": DEALT_OLDER_BROAD["R1"] + "m" * len(program.mistakes) + "a" * len(program.alike)}
 
 
 def with_data(planner: Planner) -> list[Case]:
@@ -299,11 +306,18 @@ DEALT_BROAD = {"R0": "fmafma", "R1": "", "R2": "mmmaas", "R3": "fs", "R4": "fs",
 DEALT_DATA = {"R0": "f", "R1": "fblsL", "R2": "fbsL", "R3": "fs", "R4": "bls", "R5": "s"}
 #: Cases recorded by msprobe, which has no level `op` and does not see the optimizer.
 DEALT_OLDER = {"R0": "f", "R1": "ffbss", "R2": "fs", "R4": "fs"}
+#: What it records of a broad program; mistakes and other ways of writing follow from what the program has.
+DEALT_OLDER_BROAD = {"R0": "f", "R1": "fbs", "R2": "fs", "R4": "s"}
 #: A short deal, mostly of sound pairs, and what msprobe records of it.
 DEALT_SHORT = (
     {"R1": "ffbb" "ssssL", "R2": "ffb" "sssL", "R3": "ffbb" "sssL", "R4": "fb" "sssL", "R5": "f" "ss"},
     {"R1": "s", "R2": "s", "R4": "s"},
 )  # fmt: skip
+#: A deal of every letter, for models that nobody has seen.
+DEALT_LATER = (
+    {"R0": "fe", "R1": "ffbboeesssL", "R2": "ffbessL", "R3": "fbes", "R4": "fbess", "R5": "fs"},
+    {"R0": "f", "R1": "fbs", "R2": "s", "R4": "s"},
+)
 OLDER_LEVELS = ("mix", "api", "module")
 
 
