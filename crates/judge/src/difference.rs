@@ -172,8 +172,8 @@ pub(super) struct Fact {
     pub(super) noise: f64,
     /// Only statistics are known: errors are lower bounds.
     pub(super) statistics_only: bool,
-    /// With statistics only: the relative error that the extremes suggest if all elements are off alike; 0
-    /// otherwise.
+    /// With statistics only: the relative error that the extremes suggest if all elements are off alike. Of elements that
+    /// differ by less than the least normal number: their relative error. 0 otherwise.
     pub(super) likely: f64,
     /// With statistics only: statistics are equal (sums as far as they can be), but extremes lie at other,
     /// distant positions.

@@ -93,16 +93,20 @@ impl Drawn {
         record
     }
 
-    fn evidence(&self, other: &Self) -> Evidence {
-        let bytes =
-            |drawn: &Self| drawn.values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
+    fn evidence(&self, other: &Self, dtype: DType) -> Evidence {
+        let bytes = |drawn: &Self| -> Vec<u8> {
+            match dtype {
+                DType::F32 => drawn.values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect(),
+                _ => drawn.values.iter().flat_map(|value| value.to_le_bytes()).collect(),
+            }
+        };
         let shape: Vec<usize> = self.shape.iter().map(|&size| size as usize).collect();
         let mut strides = vec![1; shape.len()];
         for at in (1..shape.len()).rev() {
             strides[at - 1] = strides[at] * shape[at];
         }
         let (b, c) = (bytes(self), bytes(other));
-        let tensor = |bytes| TensorRef::strided(bytes, DType::F64, &shape, &strides, 0).unwrap();
+        let tensor = |bytes| TensorRef::strided(bytes, dtype, &shape, &strides, 0).unwrap();
         match compare(tensor(&b), tensor(&c)) {
             Some(metrics) => Evidence::Data(KeptMetrics::from(&metrics)),
             None => Evidence::Nothing,
@@ -115,6 +119,7 @@ fn side_of(path: &str) -> SlotSide {
     match path.split('.').next() {
         Some("output") => SlotSide::Output,
         Some("parameter") => SlotSide::Parameter,
+        Some("grad") => SlotSide::Gradient,
         _ => SlotSide::Input,
     }
 }
@@ -133,6 +138,8 @@ pub(super) struct Part {
     sides: [Vec<Op>; 2],
     values: Vec<(Drawn, Drawn)>,
     by_statistics: bool,
+    /// All elements are rounded to binary32.
+    is_single: bool,
     step: u64,
 }
 
@@ -142,9 +149,20 @@ impl Part {
         Self { by_statistics: true, ..Self::default() }
     }
 
+    /// Begins a part of which all tensors are of binary32.
+    pub(super) fn of_binary32() -> Self {
+        Self { is_single: true, ..Self::default() }
+    }
+
     /// Begins a part of a step behind the first, of which nothing earlier was recorded.
     pub(super) fn of_later_step() -> Self {
-        Self { step: 1, ..Self::default() }
+        Self::default().later()
+    }
+
+    /// Makes it one of a step behind the first.
+    pub(super) fn later(mut self) -> Self {
+        self.step = 1;
+        self
     }
 
     /// Adds an op of both sides.
@@ -162,7 +180,7 @@ impl Part {
             ops.last_mut().unwrap().slots.push(Slot::new(path, side_of(path), value));
         }
         self.values.push((baseline.clone(), candidate.clone()));
-        self
+        if self.is_single { self.binary32() } else { self }
     }
 
     /// Adds a tensor that the baseline alone has to the last op.
@@ -206,6 +224,11 @@ impl Part {
     /// Makes the last tensor of both sides one of binary32.
     pub(super) fn binary32(&mut self) -> &mut Self {
         self.in_type(&[0, 1], DType::F32)
+    }
+
+    /// Makes the last tensor of both sides one of binary16.
+    pub(super) fn binary16(&mut self) -> &mut Self {
+        self.in_type(&[0, 1], DType::F16)
     }
 
     fn in_type(&mut self, sides: &[usize], dtype: DType) -> &mut Self {
@@ -280,7 +303,7 @@ impl Part {
                         if self.by_statistics {
                             Evidence::Recorded(Box::new(compare_recorded(&b.record(), &c.record())))
                         } else {
-                            b.evidence(c)
+                            b.evidence(c, if self.is_single { DType::F32 } else { DType::F64 })
                         }
                     })
                 }

@@ -76,6 +76,8 @@ struct Made {
     by: usize,
     /// Least error of the path that leads to it: statistics do not show all of it.
     path: f64,
+    /// Relative error where it was first made.
+    error: f64,
 }
 
 /// Walks the ops in execution order.
@@ -162,10 +164,10 @@ impl<'f, 'a> Walk<'f, 'a> {
             }
             return;
         }
+        self.arrivals(position);
         let given = self.errors(self.flow.given(position));
         let saved = self.errors(self.flow.saved(position));
         self.note_input_error(position, &given, &saved);
-        self.arrivals(position, &given);
         let mut most: f64 = 0.0;
         self.multiplied |= node.traits.kind == Kind::Product;
         self.note_lists(position);
@@ -277,7 +279,8 @@ impl<'f, 'a> Walk<'f, 'a> {
 
     fn note_made(&mut self, place: Place, path: f64) {
         if let Some(identity) = self.flow.fact(place).identity {
-            let made = self.made.entry(identity).or_insert(Made { by: place.0, path });
+            let error = self.flow.fact(place).relative();
+            let made = self.made.entry(identity).or_insert(Made { by: place.0, path, error });
             made.path = path;
         }
     }

@@ -140,7 +140,8 @@ fn reason(
             parts.extend([candidate.said.clone(), numbers]);
         }
         Cause::NonFinite | Cause::DType | Cause::Structure => {
-            parts.extend([inputs(pair, candidate.op, (judged, slots), evidence), said.to_owned()]);
+            let inputs = inputs(pair, candidate.op, (judged, slots), evidence);
+            parts.extend([inputs, said.to_owned(), candidate.said.clone()]);
         }
         Cause::Numerics | Cause::Gradient | Cause::Optimizer => {
             parts.extend([

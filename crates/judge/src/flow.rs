@@ -4,6 +4,8 @@
 //! also depends on its forward op's inputs and results, a parameter gradient on its module's inputs in both
 //! passes, a module on the values made inside it.
 
+mod phases;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -21,9 +23,6 @@ use super::{PartEvidence, Verdict};
 use probe_dump::{Op, OpKind, OpName, Ordinal, Phase, Slot, SlotSide, Task};
 use probe_measure::{ChecksumMatch, Evidence};
 use probe_pair::{Paired, PartPair, slot_key};
-
-/// Calls of one module in a step that are considered for a parameter gradient.
-const MAX_CALLS: u32 = 64;
 
 /// One op of the part with the facts about its values.
 pub(super) struct Node<'a> {
@@ -96,6 +95,8 @@ pub(super) struct Flow<'a> {
     facts: Facts,
     pub(super) values: Values<'a>,
     by_name: HashMap<&'a str, usize>,
+    /// Parameter gradients by position, each with those of other modules that have the same parameter.
+    tied: HashMap<usize, Vec<usize>>,
     /// Position of the module call around each op: the forward call of forward ops, the backward call of others.
     parents: Vec<Option<Ordinal>>,
     /// Number of inputs that were forgiven because only their checksum differed.
@@ -148,6 +149,7 @@ impl<'a> Flow<'a> {
             facts: all,
             values: Values::of(pair),
             by_name: by_name(pair),
+            tied: HashMap::new(),
             parents: Vec::new(),
             late_checksums: 0,
             modules_alone: false,
@@ -162,6 +164,7 @@ impl<'a> Flow<'a> {
         let paths = flow.modules_by_path();
         let parents = (0..flow.nodes.len()).map(|position| flow.parent_of(position, &nesting, &paths));
         flow.parents = parents.map(|parent| parent.map(Ordinal::of)).collect();
+        flow.tied = flow.tied_gradients();
         flow.forgive_late_checksums();
         flow
     }
@@ -411,67 +414,6 @@ impl<'a> Flow<'a> {
     /// Returns the position of the paired op with this name.
     pub(super) fn named(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).copied().filter(|&position| self.nodes[position].is_paired)
-    }
-
-    /// Returns the position of the same call in another phase. Dispatcher ops have none: those of the backward pass are
-    /// calls of their own, counted by themselves.
-    fn partner(&self, position: usize, phase: Phase) -> Option<usize> {
-        let node = &self.nodes[position];
-        self.named(&node.op.name.in_phase(phase).filter(|_| !node.is_dispatcher())?)
-    }
-
-    /// Returns an op's inputs: its own, plus the gradients that reached the module if it is a parameter
-    /// gradient.
-    pub(super) fn given(&self, position: usize) -> Vec<Place> {
-        let node = &self.nodes[position];
-        let mut places: Vec<Place> = node.given().map(|slot| (position, slot)).collect();
-        if node.op.name.phase() == Phase::ParameterGradient {
-            for backward in self.calls(node.op, Phase::Backward) {
-                places.extend(self.nodes[backward].given().map(|slot| (backward, slot)));
-            }
-        }
-        places
-    }
-
-    /// Returns true if a gradient was made from an unrecorded one: `given`, its inputs, contains no float.
-    pub(super) fn lacks_gradient(&self, position: usize, mut given: impl Iterator<Item = Place>) -> bool {
-        let node = &self.nodes[position];
-        node.is_backward() && !node.is_dispatcher() && !given.any(|place| self.fact(place).is_float)
-    }
-
-    /// Returns the position of a forward op's backward op.
-    pub(super) fn backward_of(&self, position: usize) -> Option<usize> {
-        self.partner(position, Phase::Backward)
-    }
-
-    /// Returns the position of a backward op's forward op.
-    pub(super) fn forward_of(&self, position: usize) -> Option<usize> {
-        self.partner(position, Phase::Forward)
-    }
-
-    /// Returns the other values that its results depend on: inputs and results of its forward op.
-    pub(super) fn saved(&self, position: usize) -> Vec<Place> {
-        let node = &self.nodes[position];
-        let forwards = match node.op.name.phase() {
-            Phase::Backward => self.partner(position, Phase::Forward).into_iter().collect(),
-            Phase::ParameterGradient => self.calls(node.op, Phase::Forward),
-            Phase::Forward | Phase::None => Vec::new(),
-        };
-        let all = |forward: usize| (0..self.nodes[forward].slot_count()).map(move |slot| (forward, slot));
-        forwards.into_iter().flat_map(all).collect()
-    }
-
-    /// Returns all calls of a module in a phase, because they share its parameters.
-    pub(super) fn calls(&self, op: &Op, phase: Phase) -> Vec<usize> {
-        let word = match phase {
-            Phase::Forward => "forward",
-            Phase::Backward => "backward",
-            Phase::ParameterGradient | Phase::None => return Vec::new(),
-        };
-        (0..MAX_CALLS)
-            .map_while(|call| self.by_name.get(&*format!("{}.{word}.{call}", op.name.stem())).copied())
-            .filter(|&position| self.nodes[position].is_paired)
-            .collect()
     }
 
     /// Returns the position of the innermost module call around an op.

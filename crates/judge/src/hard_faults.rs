@@ -92,8 +92,15 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         }
         // Differences between elements may be much smaller than the elements.
         let beside = |&place: &Place| {
-            let error = self.flow.fact(place).relative();
-            if error > 0.0 { error * transfer::spread_out(self.flow, place) } else { 0.0 }
+            let fact = self.flow.fact(place);
+            match fact.relative() {
+                // Sentinels leave nothing of it in the norm.
+                error if error > 0.0 && fact.swamped => {
+                    self.expected.input_errors[position].get().unwrap_or(0.0)
+                }
+                error if error > 0.0 => error * transfer::spread_out(self.flow, place),
+                _ => 0.0,
+            }
         };
         let given_error = led.iter().map(beside).fold(0.0, f64::max);
         for slot in node.results() {

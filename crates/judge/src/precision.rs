@@ -22,6 +22,9 @@ pub(super) struct Precision {
     pub(super) function: f64,
     /// Largest such level of products, whose factors a device may round before it multiplies them.
     pub(super) product: f64,
+    /// Spacing of the numbers around zero, below the normal ones: the possible error of a small element. 0 for dtypes
+    /// whose normal numbers reach far below what networks compute.
+    pub(super) spacing: f64,
 }
 
 impl Precision {
@@ -35,16 +38,22 @@ impl Precision {
             unknown: two(unknown),
             function: two(function),
             product: two(product),
+            spacing: 0.0,
         }
+    }
+
+    /// Sets the power of two of the spacing around zero.
+    const fn spaced(self, spacing: i64) -> Self {
+        Self { spacing: two(spacing), ..self }
     }
 
     /// Returns the floors of a dtype; `None` for exact types.
     pub(super) fn of(dtype: DType) -> Option<&'static Self> {
         const F64: Precision = Precision::new([-52, -51, -49, -40, -30]);
-        const F16: Precision = Precision::new([-10, -13, -12, -7, -7]);
+        const F16: Precision = Precision::new([-10, -13, -12, -7, -7]).spaced(-24);
         const BF16: Precision = Precision::new([-7, -10, -9, -4, -4]);
-        const F8E4M3: Precision = Precision::new([-3, -6, -4, -3, -3]);
-        const F8E5M2: Precision = Precision::new([-2, -5, -3, -2, -2]);
+        const F8E4M3: Precision = Precision::new([-3, -6, -4, -3, -3]).spaced(-9);
+        const F8E5M2: Precision = Precision::new([-2, -5, -3, -2, -2]).spaced(-16);
         Some(match dtype {
             DType::F64 | DType::C128 => &F64,
             DType::F32 | DType::C64 => &Self::BINARY32,
@@ -54,17 +63,6 @@ impl Precision {
             DType::F8E5M2 => &F8E5M2,
             _ => return None,
         })
-    }
-
-    /// Returns the spacing of a dtype's numbers around zero, below its normal numbers: the possible error of a
-    /// small element. 0 for dtypes whose normal numbers reach far below what networks compute.
-    pub(super) fn spacing(dtype: DType) -> f64 {
-        match dtype {
-            DType::F16 => 2_f64.powi(-24),
-            DType::F8E4M3 => 2_f64.powi(-9),
-            DType::F8E5M2 => 2_f64.powi(-16),
-            _ => 0.0,
-        }
     }
 
     /// Returns the coarser of two precisions.

@@ -111,18 +111,24 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
 
 /// Returns the other factor of a product if `place` is the gradient of the first or the second.
 fn other_factor<'a>(flow: &Flow<'a>, place: Place, saved: &[Place]) -> Option<Factor<'a>> {
+    Factor::of(flow, other(flow, place, saved)?)
+}
+
+fn other(flow: &Flow<'_>, place: Place, saved: &[Place]) -> Option<Place> {
     let other = match &*flow.slot(place)?.path {
         "output.0" => "input.1",
         "output.1" => "input.0",
         _ => return None,
     };
-    let found = saved.iter().find(|&&place| flow.slot(place).is_some_and(|slot| &*slot.path == other))?;
-    Factor::of(flow, *found)
+    saved.iter().copied().find(|&place| flow.slot(place).is_some_and(|slot| &*slot.path == other))
 }
 
-/// Returns the root mean square of the other factor if `place` is the gradient of one of two.
+/// Returns the size of the other factor if `place` is the gradient of one of two: its root mean square, or its largest
+/// element where each element of the gradient is a sum, in which most of the error may stand at the large ones.
 pub(super) fn size_of_other(flow: &Flow<'_>, place: Place, saved: &[Place]) -> Option<f64> {
-    other_factor(flow, place, saved).map(|factor| factor.rms)
+    let other = other(flow, place, saved)?;
+    let factor = Factor::of(flow, other)?;
+    Some(if flow.fact(place).len < factor.len { flow.fact(other).largest } else { factor.rms })
 }
 
 /// Returns the norms of the float values, without sentinels.

@@ -144,11 +144,25 @@ fn right_before(
         found if steps => found != [None, None] && !ops.iter().any(|&op| is_of_update(flow, op)),
         _ => ops.iter().any(|&op| writes(&flow.nodes[op])),
     };
-    let (group, ops) = groups.iter().find_map(|group| {
-        let ops = [&*group.baseline, &*group.candidate].concat();
-        let is_between = ops.iter().all(|&op| op < reader) && ops.iter().any(|&op| op > border);
+    let members = |group: &Substitution| [&*group.baseline, &*group.candidate].concat();
+    let is_before = |ops: &[usize]| ops.iter().all(|&op| op < reader);
+    let between = groups.iter().find_map(|group| {
+        let ops = members(group);
+        let is_between = is_before(&ops) && ops.iter().any(|&op| op > border);
         (is_between && acts(group, &ops)).then_some((group, ops))
-    })?;
+    });
+    // What no recorded op reads may have gone into what arrives.
+    let unread = || {
+        let mut before =
+            groups.iter().rev().filter(|group| group.boundary.is_empty() && group.feeds.is_empty());
+        let forward = |ops: &[usize]| !ops.iter().any(|&op| flow.nodes[op].is_backward());
+        before.find_map(|group| {
+            let ops = members(group);
+            let computes = computing(flow, group) != [None, None];
+            (arrived && computes && is_before(&ops) && forward(&ops)).then_some((group, ops))
+        })
+    };
+    let (group, ops) = between.or_else(unread)?;
     let computes = computing(flow, group).into_iter().flatten().min().filter(|_| steps);
     let named = computes.or_else(|| ops.iter().copied().min())?;
     let instead = said(flow, group, named, None);
@@ -414,22 +428,29 @@ fn any_slot_key(slot: &Slot) -> Option<u64> {
     })
 }
 
-/// Returns true if the last ops of both sides have similar results, by number of elements and statistics.
-/// Always true if only one side has ops.
+/// Returns true if the last ops of both sides have similar results, by number of elements and statistics: each of the
+/// candidate's like one of the baseline's there, or in another group of that pass. What only holds elements that its op was
+/// given says nothing. Always true if only one side has ops.
 fn ends_alike(flow: &Flow<'_>, group: &Substitution) -> bool {
     let (Some(&b), Some(&c)) = (group.baseline.last(), group.candidate.last()) else { return true };
+    let made: Vec<_> = tensors(&flow.nodes[c], true).collect();
+    let is_handed_on =
+        |y: &TensorRecord| flow.nodes[c].is_backward() && tensors(&flow.nodes[c], false).any(|x| alike(x, y));
+    let others = flow.pair.substitutions.iter().flat_map(|group| &group.baseline).copied();
+    let others = others.filter(|&other| flow.nodes[other].is_backward() && flow.nodes[c].is_backward());
+    let results: Vec<_> =
+        [b].into_iter().chain(others).flat_map(|op| tensors(&flow.nodes[op], true)).collect();
+    !made.is_empty() && made.iter().all(|y| is_handed_on(y) || results.iter().any(|x| alike(x, y)))
+}
+
+/// Returns true if both have as many elements and their extremes are close.
+fn alike(x: &TensorRecord, y: &TensorRecord) -> bool {
     let number = |number: Option<Number>| number.map(Number::as_f64);
-    let alike = |x: &TensorRecord, y: &TensorRecord| {
-        let (x_has, y_has) = (&x.statistics, &y.statistics);
-        let extremes =
-            [(number(x_has.max()), number(y_has.max())), (number(x_has.min()), number(y_has.min()))];
-        let largest = extremes.iter().filter_map(|(x, _)| *x).map(f64::abs).fold(0.0, f64::max);
-        let close = |x: f64, y: f64| (x - y).abs() <= ALIKE * largest || (x.is_nan() && y.is_nan());
-        x.len() == y.len() && extremes.iter().all(|pair| matches!(*pair, (Some(x), Some(y)) if close(x, y)))
-    };
-    let (b, c): (Vec<_>, Vec<_>) =
-        (tensors(&flow.nodes[b], true).collect(), tensors(&flow.nodes[c], true).collect());
-    !c.is_empty() && c.iter().all(|y| b.iter().any(|x| alike(x, y)))
+    let (x_has, y_has) = (&x.statistics, &y.statistics);
+    let extremes = [(number(x_has.max()), number(y_has.max())), (number(x_has.min()), number(y_has.min()))];
+    let largest = extremes.iter().filter_map(|(x, _)| *x).map(f64::abs).fold(0.0, f64::max);
+    let close = |x: f64, y: f64| (x - y).abs() <= ALIKE * largest || (x.is_nan() && y.is_nan());
+    x.len() == y.len() && extremes.iter().all(|pair| matches!(*pair, (Some(x), Some(y)) if close(x, y)))
 }
 
 fn remark(flow: &Flow<'_>, groups: &[&Substitution]) -> Option<String> {

@@ -139,6 +139,8 @@ fn by_elements(fact: &mut Fact, m: &PairMetrics, book: &mut RuleBook) {
     }
     let off = m.max_abs_err.unwrap_or(0.0);
     if off > 0.0 && off < smallest_normal(dtype) {
+        // What divides it makes normal numbers of it.
+        fact.likely = m.rel_l2.unwrap_or(0.0).min(1.0);
         return settle(fact, Verdict::Close, DENORMAL);
     }
     if off > 0.0 && fact.norm <= 0.0 && off <= ZERO_FLOOR {

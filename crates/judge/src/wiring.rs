@@ -67,6 +67,13 @@ pub(super) fn fault(flow: &Flow<'_>, setting: &Setting, place: Place) -> Option<
         None => flow.nodes[maker.0].op.name.as_str().to_owned(),
     };
     let gradient = flow.nodes[first.0].op.name.phase() != Phase::Forward;
+    if flow.modules_alone && !gradient && candidate.is_empty() {
+        let reader = flow.nodes[place.0].op.name.as_str();
+        let said = format!(
+            "what it made is changed before {reader} reads it, and the baseline's is not: no function between modules was recorded"
+        );
+        return Some(Candidate { said, ..Candidate::at(first.0, Some(first.1), Cause::Structure) });
+    }
     let (cause, said) = if let Some(&other) = candidate.first() {
         let said = format!("reads the result of {}, the baseline that of {}", name(other), name(first));
         (Cause::Structure, said)

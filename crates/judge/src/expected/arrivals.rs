@@ -3,23 +3,27 @@
 use std::collections::HashMap;
 
 use super::super::difference::Fact;
+use super::super::excess::BEYOND;
+use super::super::history::ANOTHER;
 use super::super::ops::Kind;
 use super::super::precision::Precision;
 use super::super::transfer::{self, InputError, ONE_FLIP};
 use super::super::value::{ExpectedError, Family, Remnant, ValueKind};
 use super::super::views::extremes;
-use super::{Place, Walk, single};
+use super::{Made, Place, Walk, single};
 use probe_dump::{Phase, SlotSide, shared};
+use probe_measure::SENTINEL;
 
 /// Least fraction of a gradient's elements that a function that chooses, as `relu` does, sets to zero.
 const GATED: f64 = 0.2;
 
 impl Walk<'_, '_> {
     /// Weighs the inputs of an op that no recorded op made, each where it is first read.
-    pub(super) fn arrivals(&mut self, position: usize, given: &[(Place, InputError)]) {
-        for &(place, _) in given {
+    pub(super) fn arrivals(&mut self, position: usize) {
+        for place in self.flow.given(position) {
             let fact = self.flow.fact(place);
-            let known = fact.identity.is_some_and(|identity| self.made.contains_key(&identity));
+            let made = fact.identity.and_then(|identity| self.made.get(&identity));
+            let known = made.is_some_and(|made| !is_another(fact, made));
             // A parameter gradient's inputs belong to other ops; skip them.
             if place.0 != position || known || !fact.is_tensor {
                 continue;
@@ -29,11 +33,23 @@ impl Walk<'_, '_> {
                 continue;
             }
             self.out.arrivals.push(place);
+            if fact.swamped && !fact.exact {
+                self.hide_arrival(place);
+            }
             if fact.is_float && !fact.unwritten && !fact.difference.hides_numbers() {
                 let arrival = self.arrival(place);
                 self.out.values.extend(arrival);
             }
         }
+    }
+
+    /// Gives a value whose sentinels swamp its norm the error that it may have by what came before it.
+    fn hide_arrival(&mut self, place: Place) {
+        let relative = self.explained_on_arrival(place);
+        let (fact, (min, max)) = (self.flow.fact(place), self.flow.extremes(place).unwrap_or_default());
+        let size = [min.abs(), max.abs()].into_iter().filter(|&size| size <= SENTINEL).fold(0.0, f64::max);
+        let error = InputError { relative, absolute: relative * size * fact.len.sqrt() };
+        self.hidden.extend(fact.identity.map(|identity| (identity, error)));
     }
 
     /// Weighs one arrival; `None` for an exact type.
@@ -54,7 +70,8 @@ impl Walk<'_, '_> {
         // Unrecorded functions computed it, possibly with products: from weights; or, between modules, from anything.
         let by_functions = self.flow.wants_gradient(place) || (self.flow.modules_alone && !is_parameter);
         let computed = phase == Phase::Forward && by_functions && !self.flow.is_weight(place);
-        let mut explained = self.explained_on_arrival(place);
+        let hidden = if fact.statistics_only { self.path(place) } else { 0.0 };
+        let mut explained = self.explained_on_arrival(place).max(hidden);
         if fact.relative() > explained {
             explained = explained.max(self.in_another_view(place).unwrap_or(0.0));
         }
@@ -177,4 +194,10 @@ impl Walk<'_, '_> {
         let size = size.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
         fact.norm.max(beside).max(size).max(f64::MIN_POSITIVE)
     }
+}
+
+/// Returns true if a value is plainly another one than that which was made with its statistics: what was not recorded, or
+/// one side alone, has put its elements into another order.
+fn is_another(fact: &Fact, made: &Made) -> bool {
+    fact.is_float && !fact.statistics_only && fact.relative() > ANOTHER.max(BEYOND * made.error)
 }

@@ -5,6 +5,7 @@ use crate::drawn::{Drawn, Part};
 use crate::{Role, Verdict};
 
 mod choices;
+mod hidden;
 mod noise;
 mod sums;
 mod unseen;
@@ -56,6 +57,24 @@ fn a_value_that_was_written_to_between_two_ops_is_named_where_it_is_read() {
     assert_eq!(named(&judged), [("Torch.add.0.forward", Cause::Input)]);
     let reason = &judged.findings[0].reason;
     assert!(reason.starts_with("was written to after Torch.tanh.0.forward made it"), "{reason}");
+}
+
+#[test]
+fn a_function_of_one_side_between_two_modules_is_named_behind_the_first() {
+    let (x, weight) = (x(), Drawn::normal(10, &[20, 30]));
+    let judged = |read: &dyn Fn(f64) -> f64| {
+        let (made, other) = (x.linear(&weight), x.linear(&weight).map(read));
+        let mut part = Part::default();
+        part.op("Module.block.up.Linear.forward.0").tensor("input.0", &x, &x);
+        part.tensor("output.0", &made, &made);
+        part.op("Module.block.down.Linear.forward.0").tensor("input.0", &made, &other);
+        part.op("Module.block.Block.forward.0").tensor("input.0", &x, &x).judged("")
+    };
+    let changed = judged(&f64::atan);
+    assert_eq!(named(&changed), [("Module.block.up.Linear.forward.0", Cause::Structure)]);
+    let reason = &changed.findings[0].reason;
+    assert!(reason.contains("is changed before Module.block.down.Linear.forward.0 reads it"), "{reason}");
+    assert_eq!(named(&judged(&|value| value)), []);
 }
 
 #[test]

@@ -144,3 +144,71 @@ fn statistics_that_show_full_precision_name_no_other() {
     assert!(said(2e-3).contains("as with 10-bit inputs"), "{}", said(2e-3));
     assert!(!said(1e-9).contains("as with 10-bit inputs"), "{}", said(1e-9));
 }
+
+#[test]
+fn what_is_computed_in_binary16_is_a_multiple_of_its_least_number() {
+    let spacing = 2_f64.powi(-24);
+    let on_grid = |x: &Drawn| x.map(|value| (value / spacing).round() * spacing);
+    let x = Drawn::normal(71, &[40, 30]).map(|value| 8e-6 * value);
+    let weight = Drawn::normal(72, &[20, 30]);
+    let incoming = Drawn::normal(73, &[40, 20]).map(|value| 1e-2 * value);
+    let gradient = on_grid(&Drawn::normal(74, &[20, 30]).map(|value| 8.0 * spacing * value));
+    let is_named = |off: &Drawn| {
+        let mut part = Part::default();
+        part.op("Functional.linear.0.forward").tensor("input.0", &x, &x).binary16();
+        part.tensor("input.1", &weight, &weight).binary32();
+        part.tensor("output.0", &x.linear(&weight), &x.linear(&weight)).binary16();
+        part.op("Functional.linear.0.backward")
+            .tensor("input.0", &incoming, &incoming.off(75, 1e-4))
+            .binary16();
+        // Autocast returns the gradient of a weight in the weight's type.
+        part.tensor("output.1", &gradient, off).binary32();
+        named(&part.judged("")).iter().any(|(op, _)| *op == "Functional.linear.0.backward")
+    };
+    let mut rounded = gradient.clone();
+    rounded.values.iter_mut().step_by(50).for_each(|value| *value += spacing);
+    assert!(!is_named(&rounded));
+    assert!(is_named(&gradient.map(|value| 2.0 * value)));
+}
+
+#[test]
+fn a_gradient_that_several_modules_have_is_the_sum_of_theirs() {
+    let (rows, hidden) = (Drawn::normal(81, &[40, 30]), Drawn::normal(82, &[40, 30]));
+    let (below, above) = (Drawn::normal(83, &[40, 30]), Drawn::normal(84, &[40, 20]));
+    let weight = Drawn::normal(85, &[20, 30]);
+    let (gradient, off) = (Drawn::normal(86, &[20, 30]), Drawn::normal(86, &[20, 30]).off(87, 1e-4));
+    let is_named = |tied: bool| {
+        let mut part = Part::default();
+        part.op("Module.words.Embedding.forward.0").tensor("parameter.weight", &weight, &weight);
+        part.tensor("output.0", &rows, &rows);
+        part.op("Module.head.Linear.forward.0").tensor("input.0", &hidden, &hidden);
+        part.tensor("parameter.weight", &weight, &weight);
+        part.tensor("output.0", &hidden.linear(&weight), &hidden.linear(&weight));
+        part.op("Module.head.Linear.backward.0").tensor("input.0", &above, &above.off(88, 1e-4));
+        part.op("Module.words.Embedding.backward.0").tensor("input.0", &below, &below);
+        part.op("Module.words.Embedding.parameters_grad.0").tensor("grad.weight", &gradient, &off);
+        let (b, c) = if tied { (&gradient, &off) } else { (&weight, &weight) };
+        part.op("Module.head.Linear.parameters_grad.0").tensor("grad.weight", b, c);
+        let judged = part.judged("");
+        named(&judged).iter().any(|(op, _)| *op == "Module.words.Embedding.parameters_grad.0")
+    };
+    assert!(!is_named(true));
+    assert!(is_named(false), "nothing of the head is in it");
+}
+
+#[test]
+fn rows_of_a_table_show_a_drift_that_sums_over_all_rows_hide() {
+    let (table, indices) = (Drawn::normal(91, &[320, 32]), Drawn::normal(92, &[16]));
+    let rows = |table: &Drawn| Drawn { shape: vec![16, 32], values: table.values[..512].to_vec() };
+    let mut drifted = table.clone();
+    drifted.values[..512].iter_mut().for_each(|value| *value *= 1.0 + 1e-4);
+    let is_named = |part: Part, made: &Drawn| {
+        let mut part = part;
+        part.op("Functional.embedding.0.forward").tensor("input.0", &indices, &indices);
+        part.integers_of(&[0, 1]).tensor("input.1", &table, &drifted).requires_grad();
+        part.tensor("output.0", &rows(&table), made);
+        named(&part.judged("")).iter().any(|(op, _)| *op == "Functional.embedding.0.forward")
+    };
+    assert!(!is_named(Part::of_statistics().later(), &rows(&drifted)));
+    assert!(is_named(Part::of_statistics().later(), &rows(&table.map(|value| 1.01 * value))));
+}

@@ -1,0 +1,173 @@
+//! Errors that what was recorded hides, and that those who read it show.
+
+use super::named;
+use crate::Cause;
+use crate::drawn::{Drawn, Part};
+
+/// Returns true if a candidate of this op was named.
+fn is_named(part: &Part, op: &str) -> bool {
+    named(&part.judged("")).iter().any(|(name, _)| *name == op)
+}
+
+/// Values whose sums are exact in any order.
+fn exact(seed: u64, shape: &[u64]) -> Drawn {
+    Drawn::normal(seed, shape).map(|value| (8.0 * value).round() / 8.0)
+}
+
+#[test]
+fn sentinels_hide_the_error_of_what_arrives_beside_them() {
+    let x = Drawn::normal(1, &[40, 30]);
+    let masked = |x: &Drawn| {
+        let mut values = x.clone();
+        values.values.iter_mut().step_by(30).for_each(|value| *value = -3.4e38);
+        values
+    };
+    let maxima = Drawn::normal(2, &[40, 1]);
+    let judged = |off: &Drawn| {
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x, off).tensor("output.0", &x, off);
+        // A function that nobody recorded has masked them.
+        part.op("Tensor.max.0.forward").tensor("input.0", &masked(&x), &masked(off));
+        part.tensor("output.0", &maxima, &maxima.off(4, 1e-3));
+        is_named(&part, "Tensor.max.0.forward")
+    };
+    assert!(!judged(&x.off(3, 1e-3)));
+    assert!(judged(&x.off(3, 1e-9)), "nothing before it is off by so much");
+}
+
+#[test]
+fn most_of_the_error_of_a_sum_of_products_may_stand_at_the_largest_factors() {
+    // A column of ones beside others that are small, whose gradients nearly cancel.
+    let is_large = |at: usize| at.is_multiple_of(64);
+    let columns = |large: &dyn Fn(usize) -> f64, small: f64| Drawn {
+        shape: vec![40, 64],
+        values: (0..40 * 64).map(|at| if is_large(at) { large(at) } else { small }).collect(),
+    };
+    let noise = Drawn::normal(5, &[40]);
+    let mean = noise.values.iter().sum::<f64>() / 40.0;
+    let factor = columns(&|_| 1.0, 1e-3);
+    let incoming = columns(&|at| noise.values[at / 64] - mean + 0.02, 1e-3);
+    let sum = |g: &Drawn| {
+        let of = |column: usize| {
+            (0..40).map(|row| 64 * row + column).map(|at| g.values[at] * factor.values[at]).sum()
+        };
+        Drawn { shape: vec![64], values: (0..64).map(of).collect() }
+    };
+    let judged = |by: f64| {
+        let mut off = incoming.clone();
+        let errors = Drawn::normal(7, &[40]);
+        off.values
+            .iter_mut()
+            .step_by(64)
+            .zip(&errors.values)
+            .for_each(|(value, error)| *value += 1e-3 * error);
+        let a = Drawn::normal(6, &[64]);
+        let mut part = Part::default();
+        part.op("Tensor.mul.0.forward").tensor("input.0", &a, &a).tensor("input.1", &factor, &factor);
+        part.tensor("output.0", &factor, &factor);
+        part.op("Torch.sin.0.backward").tensor("input.0", &incoming, &off);
+        part.tensor("output.0", &incoming, &off);
+        part.op("Tensor.mul.0.backward").tensor("input.0", &incoming, &off);
+        part.tensor("output.0", &sum(&incoming), &sum(&off).map(|value| by * value));
+        is_named(&part, "Tensor.mul.0.backward")
+    };
+    assert!(!judged(1.0));
+    assert!(judged(1.5));
+}
+
+#[test]
+fn drifted_weights_make_one_error_in_all_rows() {
+    let (x, shift, g) =
+        (Drawn::normal(11, &[40, 30]), Drawn::normal(12, &[30]), Drawn::normal(13, &[40, 30]));
+    let rows = |g: &Drawn| {
+        let of = |column: usize| (0..40).map(|row| g.values[30 * row + column]).sum();
+        Drawn { shape: vec![30], values: (0..30).map(of).collect() }
+    };
+    let error = Drawn::normal(14, &[30]);
+    let mut off = g.clone();
+    off.values.iter_mut().enumerate().for_each(|(at, value)| *value += 1e-3 * error.values[at % 30]);
+    let judged = |mut part: Part| {
+        part.op("Tensor.add.0.forward").tensor("input.0", &x, &x).tensor("input.1", &shift, &shift);
+        part.tensor("output.0", &x, &x);
+        part.op("Torch.sin.0.backward").tensor("input.0", &g, &off).tensor("output.0", &g, &off);
+        part.op("Tensor.add.0.backward").tensor("input.0", &g, &off).tensor("output.0", &g, &off);
+        part.tensor("output.1", &rows(&g), &rows(&off));
+        is_named(&part, "Tensor.add.0.backward")
+    };
+    assert!(judged(Part::default()));
+    assert!(!judged(Part::of_later_step()));
+}
+
+#[test]
+fn a_quotient_shows_how_far_numbers_below_the_normal_ones_are_off() {
+    let small = Drawn::normal(21, &[40, 30]).map(|value| 1e-40 * (1.0 + value.abs()));
+    let off = small.off(22, 1e-3);
+    let (divisor, scaled) =
+        (Drawn::normal(23, &[1]).map(|_| 1e-20), |x: &Drawn| x.map(|value| value / 1e-20));
+    let judged = |by: f64| {
+        let mut part = Part::of_binary32();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &small, &off).tensor("output.0", &small, &off);
+        part.op("Tensor.div_.0.forward").tensor("input.0", &small, &off);
+        part.tensor("input.1", &divisor, &divisor);
+        part.tensor("output.0", &scaled(&small), &scaled(&off).map(|value| by * value));
+        is_named(&part, "Tensor.div_.0.forward")
+    };
+    assert!(!judged(1.0));
+    assert!(judged(1.1));
+}
+
+#[test]
+fn other_places_of_equal_elements_are_named_where_one_side_alone_moved_them() {
+    let (x, made) = (Drawn::normal(30, &[40, 30]), exact(31, &[40, 30]));
+    let mut moved = made.clone();
+    moved.values.rotate_right(30);
+    let mut part = Part::default();
+    part.op("Torch.cos.0.forward").tensor("input.0", &x, &x).tensor("output.0", &made, &made);
+    part.op_of(1, "Tensor.roll.0.forward", &made, &moved);
+    part.op("Torch.sin.0.forward").tensor("input.0", &made, &moved);
+    part.tensor("output.0", &made.map(f64::sin), &moved.map(f64::sin));
+    assert_eq!(named(&part.judged("")), [("Tensor.roll.0.forward", Cause::Structure)]);
+}
+
+#[test]
+fn what_one_side_computes_and_nobody_reads_has_gone_into_what_arrives_otherwise() {
+    let [x, y, centred] = [41, 42, 45].map(|seed| Drawn::normal(seed, &[40, 30]));
+    let mean = Drawn::normal(43, &[40, 1]);
+    let judged = |error: f64| {
+        let off = y.off(44, error);
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).tensor(
+            "output.0",
+            &x.map(f64::tanh),
+            &x.map(f64::tanh),
+        );
+        part.op_of(0, "Tensor.mean.0.forward", &x, &mean).op_of(0, "Tensor.sub.0.forward", &mean, &centred);
+        part.op("Torch.cos.0.forward").tensor("input.0", &x, &x).tensor(
+            "output.0",
+            &x.map(f64::cos),
+            &x.map(f64::cos),
+        );
+        part.op("Torch.sin.0.forward").tensor("input.0", &y, &off);
+        part.tensor("output.0", &y.map(f64::sin), &off.map(f64::sin)).judged("")
+    };
+    assert_eq!(named(&judged(1e-2)), [("Tensor.mean.0.forward", Cause::Structure)]);
+    assert_eq!(named(&judged(0.0)), []);
+}
+
+#[test]
+fn a_gradient_that_an_op_hands_on_does_not_tell_two_ways_apart() {
+    let (x, y, z) = (Drawn::normal(51, &[8, 48]), Drawn::normal(52, &[8, 24]), Drawn::normal(53, &[8, 24]));
+    let (g, of_weight) = (Drawn::normal(54, &[8, 24]), Drawn::normal(55, &[24, 48]));
+    let mut part = Part::default();
+    part.op_of(0, "Functional.conv2d.0.forward", &x, &y).op_of(1, "Functional.linear.0.forward", &x, &y);
+    part.op("Torch.sin.0.forward").tensor("input.0", &y, &y).tensor("output.0", &z, &z);
+    part.op("Torch.sin.0.backward").tensor("input.0", &z, &z).tensor("output.0", &g, &g);
+    // The older tool records another node of the graph for a product of three dimensions.
+    part.op_of(0, "Functional.conv2d.0.backward", &g, &of_weight).op_of(
+        1,
+        "Functional.linear.0.backward",
+        &g,
+        &g,
+    );
+    assert_eq!(named(&part.judged("")), []);
+}
