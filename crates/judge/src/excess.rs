@@ -26,8 +26,9 @@ const COARSE_RESULT: f64 = 2.5;
 /// Unit roundoff from which a type counts as coarse: 2^-10, that of float16.
 const COARSE: f64 = 9.7e-4;
 
-/// Threshold for copies and sums, which add almost no error of their own, for products of elements that are
-/// equal on both sides, and for functions whose slope bounds the error they pass on.
+/// Threshold for copies and sums of two values, which add almost no error of their own, for products of elements that are
+/// equal on both sides, and for functions whose slope bounds the error they pass on. What the terms of a longer sum have in
+/// common is magnified.
 const BOUNDED: f64 = 2.0;
 
 /// Threshold for products whose family has shown how error passes through it: a factor of 5.6.
@@ -184,7 +185,7 @@ fn summed_coarsely(value: &ExpectedError) -> f64 {
 fn threshold(value: &ExpectedError, calls: usize, is_late: bool) -> f64 {
     let coarse = value.precision.unit >= COARSE;
     let forward = value.family.phase == Phase::Forward;
-    let bounded = matches!(value.kind, Kind::Copy | Kind::Add)
+    let bounded = (matches!(value.kind, Kind::Copy | Kind::Add) && value.terms <= 1.0)
         || (value.kind == Kind::Lipschitz && forward)
         || (value.kind == Kind::Multiply && value.clean);
     match value.family.role {

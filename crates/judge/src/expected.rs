@@ -12,6 +12,7 @@ use std::sync::Arc;
 use super::choices;
 use super::difference::{ByIdentity, Fact, Identities};
 use super::flow::{Flow, Place};
+use super::history::APART;
 use super::ops::Kind;
 use super::precision::Precision;
 use super::setting::Setting;
@@ -235,8 +236,15 @@ impl<'f, 'a> Walk<'f, 'a> {
             {
                 self.setting.autocast.map_or(0.0, |coarse| coarse.least / 2.0).max(self.product)
             }
+            // The few elements of a vector show theirs.
+            None if self.is_drifted_matrix(place) => hidden_drift(fact),
             None => 0.0,
         }
+    }
+
+    fn is_drifted_matrix(&self, place: Place) -> bool {
+        let is_matrix = self.flow.shape(place).len() > 1;
+        self.flow.pair.step > 0 && is_matrix && self.flow.is_weight(place) && !self.flow.fact(place).exact
     }
 
     fn note_input_error(
@@ -313,6 +321,13 @@ fn gradients_inside(flow: &Flow<'_>) -> Vec<f64> {
         largest[parent] = given.map(|fact| fact.norm).fold(largest[parent], f64::max);
     }
     largest
+}
+
+/// Returns the error of a drifted weight that its norms suggest, which rounding in the recorded sums may hide: a change of
+/// `n` elements in no direction changes the norm by the root of `n` less than its own size.
+fn hidden_drift(fact: &Fact) -> f64 {
+    let (b, c) = fact.norms;
+    ((c - b).abs() / b.max(f64::MIN_POSITIVE) * fact.len.sqrt()).min(APART)
 }
 
 /// Returns the error of a single element that is off by a unit in its last place, at the largest magnitude of

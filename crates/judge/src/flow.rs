@@ -324,11 +324,12 @@ impl<'a> Flow<'a> {
     }
 
     /// Returns true if a value that no recorded op made is a weight: a module parameter, or a value that a
-    /// forward function reads and that requires a gradient, unless it is the first factor of a product.
+    /// forward function reads and that requires a gradient, unless it is the first factor of a product or what a softmax
+    /// or a loss of it is taken of.
     pub(super) fn is_weight(&self, place: Place) -> bool {
         let node = &self.nodes[place.0];
         let multiplied = || {
-            matches!(node.traits.kind, Kind::Product | Kind::Attention | Kind::Recurrent)
+            matches!(node.traits.kind, Kind::Product | Kind::Attention | Kind::Recurrent | Kind::LogSoftmax)
                 // `addmm` and its variants add a bias, which comes first.
                 && !node.base.contains("add")
                 && self.slot(place).is_some_and(|slot| &*slot.path == "input.0")

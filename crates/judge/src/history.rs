@@ -25,7 +25,7 @@ use probe_pair::slot_key;
 const MAJORITY: f64 = 0.5;
 
 /// Error of weights that is no noise of a few steps: five roundings to bfloat16, the coarsest type that keeps weights.
-const APART: f64 = 0.02;
+pub(super) const APART: f64 = 0.02;
 
 /// Error of a value that is plainly another one: other data, and no state that follows the weights.
 pub(super) const ANOTHER: f64 = 0.1;

@@ -1,6 +1,5 @@
 //! Results of ops: their errors, and what their inputs explain of them.
 
-use super::super::difference::Fact;
 use super::super::flow::Flow;
 use super::super::ops::Kind;
 use super::super::precision::{Precision, of_run, of_sum};
@@ -100,20 +99,6 @@ impl Walk<'_, '_> {
             return 0.0;
         }
         given.iter().map(|(_, error)| error.absolute / fact.norm).fold(0.0, f64::hypot).min(1.0)
-    }
-
-    /// Returns the error of the rows that are picked from a table which has drifted, where rounding in the recorded sums over
-    /// all rows hides it: the squares of the norms of what is picked are apart by as much as those of the table, and are
-    /// smaller.
-    fn hidden_in_rows(&self, result: &Result<'_>) -> f64 {
-        let (node, fact) = (&self.flow.nodes[result.place.0], self.flow.fact(result.place));
-        if !fact.statistics_only || node.traits.kind != Kind::Embedding || self.flow.pair.step == 0 {
-            return 0.0;
-        }
-        let tables = result.given.iter().map(|(place, _)| (*place, self.flow.fact(*place)));
-        let drifted = tables.filter(|(place, table)| self.flow.is_weight(*place) && !table.exact);
-        let apart = drifted.map(|(_, Fact { norms: (b, c), .. })| (c * c - b * b).abs());
-        (largest(apart) / (2.0 * fact.norm * fact.norm).max(f64::MIN_POSITIVE)).min(1.0)
     }
 
     /// Passes on the error of the inputs below a sentinel that swamps the norm of a result.
@@ -216,7 +201,7 @@ impl Walk<'_, '_> {
         if self.may_be_one_choice(place, result.given, result.saved) {
             explained = explained.max(fact.distance / norm);
         }
-        explained = explained.max(unseen.unwrap_or(0.0)).max(self.hidden_in_rows(result));
+        explained = explained.max(unseen.unwrap_or(0.0));
         let of_bias = node.makes_gradients() && flow.shape(place).len() <= 1;
         if of_bias && (fact.norm < CANCELS * scale.norm || flow.pair.step > 0) {
             // The remainder of a cancelling sum is the common error of all its terms; drifted weights make one in all rows.

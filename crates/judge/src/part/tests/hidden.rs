@@ -78,9 +78,9 @@ fn most_of_the_error_of_a_sum_of_products_may_stand_at_the_largest_factors() {
 #[test]
 fn drifted_weights_make_one_error_in_all_rows() {
     let (x, shift, g) =
-        (Drawn::normal(11, &[40, 30]), Drawn::normal(12, &[30]), Drawn::normal(13, &[40, 30]));
+        (Drawn::normal(11, &[120, 30]), Drawn::normal(12, &[30]), Drawn::normal(13, &[120, 30]));
     let rows = |g: &Drawn| {
-        let of = |column: usize| (0..40).map(|row| g.values[30 * row + column]).sum();
+        let of = |column: usize| (0..120).map(|row| g.values[30 * row + column]).sum();
         Drawn { shape: vec![30], values: (0..30).map(of).collect() }
     };
     let error = Drawn::normal(14, &[30]);
