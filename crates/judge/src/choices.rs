@@ -35,6 +35,13 @@ pub(super) fn orders(node: &Node<'_>) -> bool {
     ORDERING.contains(&node.base)
 }
 
+/// Returns how much nearer the elements that a choice compares are to one another than to a threshold: those of a row that is
+/// sorted as a whole have neighbours in all of it.
+pub(super) fn nearer(node: &Node<'_>, shape: &[u64]) -> f64 {
+    let row = shape.iter().copied().max().filter(|_| matches!(node.base, "sort" | "argsort" | "msort"));
+    row.map_or(1.0, |row| row.max(1) as f64)
+}
+
 /// Returns true for a call that lists where the elements lie that a condition chose.
 pub(super) fn lists_positions(node: &Node<'_>) -> bool {
     matches!(node.base, "nonzero" | "argwhere" | "nonzero_static" | "nonzero_numpy")

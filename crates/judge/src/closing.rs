@@ -22,8 +22,9 @@ use probe_pair::BySlot;
 /// Errors below this are no loss that went another way.
 const MATTERS: f64 = 0.05;
 
-/// The same for half of the gradients against half of what they are made of: the 3 bits that an op may be off by.
-const OF_HALF: f64 = 8.0;
+/// The same for half of the gradients against half of what they are made of: the 3 bits that an op may be off by, and one for
+/// those of a function that several places share.
+const OF_HALF: f64 = 16.0;
 
 /// Fewest values of which a half is told.
 const FEWEST: usize = 4;
@@ -126,10 +127,10 @@ fn beyond_all(flow: &Flow<'_>, unled: &[Place], largest: f64) -> Option<Candidat
 /// explains. They are sums of what it makes: a gradient that is dropped or added twice in between shows there alone.
 fn beyond_half(flow: &Flow<'_>, unled: &[Place]) -> Option<Candidate> {
     let size = parameter_gradients(flow).map(|(_, fact)| fact.norm).fold(0.0, f64::max);
-    // One that is zero in exact arithmetic is nothing but noise.
-    let large = |fact: &Fact| fact.norm > LEAST * size;
-    let mut ends: Vec<f64> =
-        parameter_gradients(flow).filter(|(_, fact)| large(fact)).map(|(_, fact)| fact.relative()).collect();
+    // One that is zero in exact arithmetic is nothing but noise, and the long sums for a vector cancel most of what they add.
+    let tells = |place: Place, fact: &Fact| fact.norm > LEAST * size && flow.shape(place).len() > 1;
+    let ends = parameter_gradients(flow).filter(|&(place, fact)| tells(place, fact));
+    let mut ends: Vec<f64> = ends.map(|(_, fact)| fact.relative()).collect();
     let nodes = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
     let backward = nodes.filter(|(_, node)| node.op.name.phase() == Phase::Backward);
     let results = backward.flat_map(|(op, node)| node.results().map(move |slot| flow.fact((op, slot))));
@@ -139,7 +140,7 @@ fn beyond_half(flow: &Flow<'_>, unled: &[Place]) -> Option<Candidate> {
     let told = made.len().min(ends.len()) >= FEWEST;
     let may = OF_HALF * median(&mut made);
     let &(op, slot) =
-        unled.iter().find(|&&place| large(flow.fact(place)) && flow.fact(place).relative() > may)?;
+        unled.iter().find(|&&place| tells(place, flow.fact(place)) && flow.fact(place).relative() > may)?;
     (told && median(&mut ends) > may.max(MATTERS)).then(|| Candidate {
         said: NOT_ADDING_UP.to_owned(),
         beyond: Some(Beyond { error: flow.fact((op, slot)).relative(), expected: may }),
@@ -215,4 +216,34 @@ fn seen(flow: &Flow<'_>, place: Place) -> InputError {
         return InputError { relative: 1.0, absolute: fact.norm };
     }
     InputError { relative: fact.relative(), absolute: fact.distance }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{beyond_half, parameter_gradients};
+    use crate::drawn::{Drawn, Part};
+
+    #[test]
+    fn matrices_tell_if_half_of_all_gradients_are_off() {
+        let g = Drawn::normal(21, &[40, 30]);
+        let is_beyond = |shape: &[u64], error: f64| {
+            let mut part = Part::default();
+            for at in 0..5 {
+                part.op(&format!("Torch.sin.{at}.backward")).tensor("input.0", &g, &g.off(22, 1e-3));
+                part.tensor("output.0", &g, &g.off(23 + at, 1e-3));
+            }
+            for at in 0..5 {
+                let gradient = Drawn::normal(30 + at, shape);
+                part.op(&format!("Module.m{at}.Linear.parameters_grad.0"));
+                part.tensor("grad.other", &gradient, &gradient.off(50 + at, error));
+            }
+            part.flow(|flow| {
+                let places: Vec<_> = parameter_gradients(flow).map(|(place, _)| place).collect();
+                beyond_half(flow, &places).is_some()
+            })
+        };
+        assert!(is_beyond(&[30, 30], 0.5));
+        assert!(!is_beyond(&[900], 0.5));
+        assert!(!is_beyond(&[30, 30], 1e-2));
+    }
 }

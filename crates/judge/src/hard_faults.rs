@@ -313,6 +313,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                 let unseen = led.iter().any(|&place| hides(self.flow.fact(place)));
                 let led = before(Difference::Elements) || hidden || inner() || unseen;
                 let led = led || choices::is_order_of_equals(self.flow, place);
+                let error = error * choices::nearer(node, self.flow.shape(place));
                 (!led && choices::is_beyond_noise(fact, error)).then(|| numeric(node))
             }
             Difference::Checksum => {

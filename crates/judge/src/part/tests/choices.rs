@@ -120,3 +120,26 @@ fn how_many_are_taken_is_no_size_that_is_undone() {
     assert_eq!(judged("topk"), [Cause::Argument]);
     assert_eq!(judged("unfold"), [], "another size");
 }
+
+#[test]
+fn the_places_of_a_sorted_row_change_with_the_distance_of_neighbours() {
+    // Every sixth trades places with its neighbour.
+    let moved = order().map(|at| match at % 6.0 {
+        0.0 => at + 1.0,
+        1.0 => at - 1.0,
+        _ => at,
+    });
+    let judged = |function: &str, error: f64| {
+        let (y, off) = (x().map(f64::tanh), x().map(f64::tanh).off(6, error));
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward")
+            .tensor("input.0", &x(), &x().off(5, error))
+            .tensor("output.0", &y, &off);
+        part.op(&format!("Torch.{function}.0.forward")).tensor("input.0", &y, &off);
+        part.tensor("output.0", &order(), &moved).integers_of(&[0, 1]);
+        named(&part.judged("")).iter().any(|(op, _)| op.contains(function))
+    };
+    assert!(!judged("argsort", 1e-2));
+    assert!(judged("argsort", 1e-6));
+    assert!(judged("bucketize", 1e-2), "a threshold is no neighbour");
+}

@@ -212,3 +212,22 @@ fn rows_of_a_table_show_a_drift_that_sums_over_all_rows_hide() {
     assert!(!is_named(Part::of_statistics().later(), &rows(&drifted)));
     assert!(is_named(Part::of_statistics().later(), &rows(&table.map(|value| 1.1 * value))));
 }
+
+#[test]
+fn sums_in_short_numbers_that_are_equal_may_hide_a_drift_where_others_show_one() {
+    let (table, indices) = (Drawn::normal(95, &[320, 32]), Drawn::normal(96, &[16]));
+    let rows = Drawn { shape: vec![16, 32], values: table.values[..512].to_vec() };
+    let (x, weight) = (Drawn::normal(97, &[40, 30]), Drawn::normal(98, &[20, 30]));
+    let is_named = |drift: f64| {
+        let drifted = weight.map(|value| value * (1.0 + drift));
+        let mut part = Part::of_statistics().later();
+        part.op("Functional.embedding.0.forward").tensor("input.0", &indices, &indices);
+        part.integers_of(&[0, 1]).tensor("input.1", &table, &table).requires_grad();
+        part.tensor("output.0", &rows, &rows.map(|value| value * (1.0 + 2e-5)));
+        part.op("Functional.linear.0.forward").tensor("input.0", &x, &x).tensor("input.1", &weight, &drifted);
+        part.requires_grad().tensor("output.0", &x.linear(&weight), &x.linear(&drifted));
+        named(&part.judged("")).iter().any(|(op, _)| *op == "Functional.embedding.0.forward")
+    };
+    assert!(!is_named(1e-4));
+    assert!(is_named(0.0));
+}
