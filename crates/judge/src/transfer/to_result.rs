@@ -1,11 +1,15 @@
 //! What errors of the inputs become in a result.
 
-use super::super::ops::Kind;
+use super::super::ops::{Kind, parameter};
 use super::super::slope;
 use super::{
     BOTH_SIDES, FEW, ONE_FLIP, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors,
     is_logarithm, largest, multiplied, of_divisor, root, rows_summed,
 };
+use probe_dump::{Scalar, Value};
+
+/// Square of a normalised value from which on the number that is added to the variance does not tell what that is.
+const MOST_OF_VARIANCE: f64 = 0.9;
 
 /// Relative error of a vector of the other sign. Among equal numbers any rotation of their vectors is as good.
 const OPPOSITE: f64 = 2.0;
@@ -143,14 +147,47 @@ impl Passage<'_, '_> {
 
     fn to_normalised(&self) -> f64 {
         let mut given = self.given.iter();
-        let first = given
-            .next()
-            .map_or(0.0, |&(place, error)| error.relative * centring(self.flow, self.node, place));
+        let first = given.next().map_or(0.0, |&(place, error)| {
+            error.relative * centring(self.flow, self.node, place).max(self.beside_deviation(place))
+        });
         // Normalised values have size 1, whatever scales and shifts them.
         let parameters = given.map(|&(place, error)| {
             let rows = (self.fact.len / self.len(place)).max(1.0);
             error.relative.min(error.absolute * rows.sqrt() / self.scale)
         });
         root(parameters.chain([first])).max(self.to_reciprocal_deviation())
+    }
+
+    /// Returns how much larger the elements of `x` are than the deviations by which a function divides their groups, as far
+    /// as the result tells: without scale and shift its square is `v / (v + eps)` for a variance `v`, which is much below 1
+    /// where `eps` counts. Each group has a mean of its own, which no figure of all elements shows.
+    fn beside_deviation(&self, x: Place) -> f64 {
+        let square = |place: Place| {
+            let fact = self.flow.fact(place);
+            fact.norm * fact.norm / fact.len.max(1.0)
+        };
+        let name = |slot: usize| parameter(self.node.base, &self.flow.slot((self.place.0, slot))?.path);
+        let tensor = |wanted: &str| {
+            let slots = self.node.given().filter(|&slot| name(slot) == Some(wanted));
+            slots.map(|slot| (self.place.0, slot)).find(|&place| self.flow.fact(place).is_float)
+        };
+        let number = |wanted: &str| {
+            let slot = self.node.given().find(|&slot| name(slot) == Some(wanted))?;
+            match &self.flow.slot((self.place.0, slot))?.value {
+                Value::Scalar(Scalar::Number(number)) => Some(number.as_f64()),
+                _ => None,
+            }
+        };
+        // With running statistics it divides by those.
+        let divides = number("training").is_none_or(|training| training > 0.0);
+        let (Some(weight), Some(eps)) = (tensor("weight"), number("eps").filter(|_| divides)) else {
+            return 1.0;
+        };
+        let shift = tensor("bias").map_or(0.0, square);
+        let share = (square(self.place) - shift) / square(weight).max(f64::MIN_POSITIVE);
+        if !(0.0..MOST_OF_VARIANCE).contains(&share) || share <= 0.0 {
+            return 1.0;
+        }
+        (square(x) * (1.0 - share) / (eps * share)).sqrt().max(1.0)
     }
 }

@@ -231,3 +231,37 @@ fn sums_in_short_numbers_that_are_equal_may_hide_a_drift_where_others_show_one()
     assert!(!is_named(1e-4));
     assert!(is_named(0.0));
 }
+
+#[test]
+fn groups_with_means_of_their_own_are_normalised_by_less_than_all_elements_show() {
+    // Eight elements in each of 30 groups, which differ by a hundredth of their mean.
+    let (means, inside) = (Drawn::normal(101, &[30]), Drawn::normal(102, &[8, 30]));
+    let spread = |means: &Drawn, inside: &Drawn| Drawn {
+        shape: vec![8, 30],
+        values: (0..240).map(|at| means.values[at % 30] + 1e-3 * inside.values[at]).collect(),
+    };
+    let x = spread(&means, &inside);
+    let off = x.off(103, 1e-8);
+    let normalised = |x: &Drawn| {
+        let group = |column: usize| (0..8).map(move |row| 30 * row + column);
+        let mut values = x.clone();
+        for column in 0..30 {
+            let mean = group(column).map(|at| x.values[at]).sum::<f64>() / 8.0;
+            let variance = group(column).map(|at| (x.values[at] - mean).powi(2)).sum::<f64>() / 8.0;
+            group(column).for_each(|at| values.values[at] = (x.values[at] - mean) / (variance + 1e-5).sqrt());
+        }
+        values
+    };
+    let (ones, zeros) = (Drawn::normal(104, &[30]).map(|_| 1.0), Drawn::normal(105, &[30]).map(|_| 0.0));
+    let is_named = |by: f64| {
+        let mut part = Part::default();
+        part.op("Torch.cos.0.forward").tensor("input.0", &x, &off).tensor("output.0", &x, &off);
+        part.op("Functional.batch_norm.0.forward").tensor("input.0", &x, &off);
+        part.tensor("input.3", &ones, &ones).tensor("input.4", &zeros, &zeros);
+        part.integer("kwarg.training", [Some(1), Some(1)]).number("kwarg.eps", [Some(1e-5), Some(1e-5)]);
+        part.tensor("output.0", &normalised(&x), &normalised(&off).map(|value| by * value));
+        named(&part.judged("")).iter().any(|(op, _)| *op == "Functional.batch_norm.0.forward")
+    };
+    assert!(!is_named(1.0));
+    assert!(is_named(1.001));
+}
