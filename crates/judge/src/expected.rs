@@ -74,11 +74,11 @@ impl Results<'_> {
 #[derive(Debug, Clone, Copy)]
 struct Made {
     /// Position of the first op that made it.
-    by: usize,
+    by: Ordinal,
+    /// Its slot there.
+    slot: Ordinal,
     /// Least error of the path that leads to it: statistics do not show all of it.
     path: f64,
-    /// Relative error where it was first made.
-    error: f64,
 }
 
 /// Walks the ops in execution order.
@@ -168,8 +168,9 @@ impl<'f, 'a> Walk<'f, 'a> {
             }
             return;
         }
-        self.arrivals(position);
-        let given = self.errors(self.flow.given(position));
+        let places = self.flow.given(position);
+        self.arrivals(position, &places);
+        let given = self.errors(places);
         let saved = self.errors(self.flow.saved(position));
         self.note_input_error(position, &given, &saved);
         let mut most: f64 = 0.0;
@@ -297,8 +298,8 @@ impl<'f, 'a> Walk<'f, 'a> {
 
     fn note_made(&mut self, place: Place, path: f64) {
         if let Some(identity) = self.flow.fact(place).identity {
-            let error = self.flow.fact(place).relative();
-            let made = self.made.entry(identity).or_insert(Made { by: place.0, path, error });
+            let (by, slot) = (Ordinal::of(place.0), Ordinal::of(place.1));
+            let made = self.made.entry(identity).or_insert(Made { by, slot, path });
             made.path = path;
         }
     }

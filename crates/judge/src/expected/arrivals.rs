@@ -19,11 +19,11 @@ const GATED: f64 = 0.2;
 
 impl Walk<'_, '_> {
     /// Weighs the inputs of an op that no recorded op made, each where it is first read.
-    pub(super) fn arrivals(&mut self, position: usize) {
-        for place in self.flow.given(position) {
+    pub(super) fn arrivals(&mut self, position: usize, given: &[Place]) {
+        for &place in given {
             let fact = self.flow.fact(place);
             let made = fact.identity.and_then(|identity| self.made.get(&identity));
-            let known = made.is_some_and(|made| !is_another(fact, made));
+            let known = made.is_some_and(|made| !self.is_another(fact, made));
             // A parameter gradient's inputs belong to other ops; skip them.
             if place.0 != position || known || !fact.is_tensor {
                 continue;
@@ -41,6 +41,13 @@ impl Walk<'_, '_> {
                 self.out.values.extend(arrival);
             }
         }
+    }
+
+    /// Returns true if a value is plainly another one than that which was made with its statistics: what was not recorded, or
+    /// one side alone, has put its elements into another order.
+    fn is_another(&self, fact: &Fact, made: &Made) -> bool {
+        let error = self.flow.fact((made.by.place(), made.slot.place())).relative();
+        fact.is_float && !fact.statistics_only && fact.relative() > ANOTHER.max(BEYOND * error)
     }
 
     /// Gives a value whose sentinels swamp its norm the error that it may have by what came before it.
@@ -194,10 +201,4 @@ impl Walk<'_, '_> {
         let size = size.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
         fact.norm.max(beside).max(size).max(f64::MIN_POSITIVE)
     }
-}
-
-/// Returns true if a value is plainly another one than that which was made with its statistics: what was not recorded, or
-/// one side alone, has put its elements into another order.
-fn is_another(fact: &Fact, made: &Made) -> bool {
-    fact.is_float && !fact.statistics_only && fact.relative() > ANOTHER.max(BEYOND * made.error)
 }

@@ -134,7 +134,7 @@ impl Walk<'_, '_> {
         let error = (fact.distance / norm).min(f64::MAX);
         let unseen = self.unseen_gradient(place, result.given);
         let explained = self.explained(result, &scale, norm, unseen);
-        let by = fact.identity.and_then(|identity| self.made.get(&identity)).map(|made| made.by);
+        let by = fact.identity.and_then(|identity| self.made.get(&identity)).map(|made| made.by.place());
         let again = by.is_some() && node.is_module();
         let leads = !result.given.is_empty() || !result.saved.is_empty();
         if again || !(leads || node.op.name.phase() != Phase::ParameterGradient) {

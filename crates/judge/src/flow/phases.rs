@@ -99,6 +99,11 @@ impl Flow<'_> {
             }
         }
         tied.retain(|_, others| !others.is_empty());
+        for others in tied.values_mut() {
+            // A module may share more than one.
+            others.sort_unstable();
+            others.dedup();
+        }
         tied
     }
 }
