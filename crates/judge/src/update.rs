@@ -4,6 +4,7 @@
 //! that of the change. A weight differs from its partner by what all earlier steps left; its last change tells
 //! if this step's optimizer is at fault.
 
+mod change;
 mod follower;
 mod moments;
 
@@ -17,12 +18,11 @@ use super::median::median;
 use super::ops::Kind;
 use super::precision::Precision;
 use super::value::{ExpectedError, Family, ValueKind};
+use change::Change;
 pub(super) use follower::follower;
 use moments::Moments;
-use probe_dump::{
-    Content, Phase, Rank, SKETCH_LANES, SMALL_TENSOR, Scalar, Sketch, SketchVersion, Slot, SlotSide, Value,
-};
-use probe_measure::{SKETCH_NOISE, observe, sketch_distance};
+use probe_dump::{Content, Phase, Rank, SMALL_TENSOR, Scalar, Sketch, SketchVersion, Slot, SlotSide, Value};
+use probe_measure::{SKETCH_NOISE, observe};
 
 /// Factor for adaptive optimizers. An optimizer that divides by the size of the gradient makes full steps from
 /// gradients that are noise: the error of a change is that of the gradient's smallest elements. Sound runs
@@ -105,46 +105,6 @@ impl State {
     }
 }
 
-/// Difference between two changes of a parameter, computed from both sides' sketches.
-#[derive(Debug, Clone, Copy)]
-struct Change {
-    /// Norms of the changes of the baseline and the candidate.
-    size: [f64; 2],
-    /// Norm of their difference.
-    error: f64,
-}
-
-impl Change {
-    fn of(before: &[Arc<Sketch>; 2], after: &[Arc<Sketch>; 2]) -> Option<Self> {
-        let mut error = 0.0;
-        let [after_lanes, before_lanes] = [after, before].map(|[b, c]| b.lanes.iter().zip(c.lanes.iter()));
-        for ((after_b, after_c), (before_b, before_c)) in after_lanes.zip(before_lanes) {
-            let b = f64::from(*after_b) - f64::from(*before_b);
-            let c = f64::from(*after_c) - f64::from(*before_c);
-            error += (c - b) * (c - b);
-        }
-        // NaN if two sketches have different versions.
-        let size = [sketch_distance(&before[0], &after[0]), sketch_distance(&before[1], &after[1])];
-        let found = Self { size, error: error.sqrt() };
-        (found.error.is_finite() && size[0] > 0.0 && size[1].is_finite()).then_some(found)
-    }
-}
-
-impl Change {
-    /// Returns the part of the size that an error of this length changes if it has no direction. Elements that take the
-    /// other sign, or make no step, change the size by half of the square of their share; sketches show a direction that is
-    /// not there, with a deviation of one part in the root of their lanes, of which there may be two.
-    fn turned(&self) -> f64 {
-        let error = self.error / self.size[0];
-        error * error + 2.0 * error / (SKETCH_LANES as f64).sqrt()
-    }
-
-    /// Returns the excess of the candidate's change over the baseline's.
-    fn ratio(&self) -> f64 {
-        self.size[1] / self.size[0] - 1.0
-    }
-}
-
 /// If all changes are larger by one factor, compares each with the spread of the factors.
 fn common_factor(ratios: &[f64], found: &mut [ExpectedError]) {
     let mut sorted = ratios.to_vec();
@@ -184,7 +144,7 @@ fn weighed(
     let fact = flow.fact(place);
     let precision = Precision::of(fact.dtype?)?;
     let one = |role, error: f64, explained: f64, least: f64| {
-        let kind = if divides && flow.shape(place).len() <= 1 { Kind::Update } else { Kind::Add };
+        let kind = if divides && !is_matrix(flow, place) { Kind::Update } else { Kind::Add };
         let clean = gradient <= 0.0;
         let errors = (error, explained, least);
         Some(ExpectedError { kind, clean, ..change_of(flow, place, role, precision, errors)? })
@@ -210,15 +170,25 @@ fn weighed(
         _ if divides => 0.0,
         _ => LINEAR * gradient,
     };
-    // Rounding adds no direction.
-    let undirected = 2.0 * resolution * resolution.max(1.0 / fact.len.sqrt());
+    let rounded = rounded(resolution, fact.len);
     let error = change.error / change.size[0];
-    let size = if flow.shape(place).len() > 1 { size.min(change.turned() + gradient) } else { size };
+    let size = if is_matrix(flow, place) { size.min(change.turned() + gradient) } else { size };
     let found = vec![
         one(ValueKind::Update, error, noise.min(2.0), resolution)?,
-        one(ValueKind::UpdateSize, change.ratio().abs(), size, undirected)?,
+        one(ValueKind::UpdateSize, change.ratio().abs(), size, rounded)?,
     ];
     Some((change.ratio(), found))
+}
+
+/// Returns the part of a change's size that rounding makes. That of elements, by `resolution` of the change, has no direction. That of
+/// the learning rate and of other numbers has: one device computes with them in binary32, another in binary64.
+fn rounded(resolution: f64, elements: f64) -> f64 {
+    (2.0 * resolution * resolution.max(1.0 / elements.sqrt())).max(Precision::BINARY32.least)
+}
+
+/// Returns true for a parameter of more than one dimension, but for those of size one.
+fn is_matrix(flow: &Flow<'_>, place: Place) -> bool {
+    flow.shape(place).iter().filter(|size| **size > 1).count() > 1
 }
 
 /// Returns the part of a change's size that the error of the gradient explains, relative to it.
@@ -228,7 +198,7 @@ fn size_explained(flow: &Flow<'_>, place: Place, gradient: f64, divides: bool) -
     }
     let (share, of_error, of_root) = SIZE;
     let size = share + of_error * gradient + of_root * gradient.sqrt();
-    if divides && flow.shape(place).len() <= 1 && gradient > 0.0 { size.hypot(JOINT) } else { size }
+    if divides && !is_matrix(flow, place) && gradient > 0.0 { size.hypot(JOINT) } else { size }
 }
 
 /// Returns a weighed change of a value: its error, the part that is explained, and the least that counts.
@@ -360,7 +330,7 @@ pub(super) fn unlike_from_the_start(flow: &Flow<'_>) -> Identities {
             else {
                 continue;
             };
-            let change = Change::of(&was, &is).filter(|_| flow.shape(before).len() > 1);
+            let change = Change::of(&was, &is).filter(|_| is_matrix(flow, before));
             moved.extend(change.map(|change| (identity, fact.distance / change.size[0].max(change.size[1]))));
         }
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Change;
-use crate::drawn::Drawn;
+use super::{Change, is_matrix, rounded};
+use crate::drawn::{Drawn, Part};
 use probe_dump::{Content, DType, Sketch, SketchVersion, TensorRef};
 use probe_measure::observe;
 
@@ -36,4 +36,23 @@ fn noise_turns_a_change_and_a_factor_does_not() {
     }
     assert!(!is_explained(&change(|_, step| 1.01 * step)));
     assert!(!is_explained(&change(|_, step| 0.98 * step)));
+}
+
+#[test]
+fn a_learning_rate_that_is_rounded_scales_a_change_and_a_faulty_one_is_seen() {
+    let rate = f64::from(1e-3_f32) / 1e-3;
+    let beyond = |by: f64| change(|_, step| by * step).ratio().abs() / rounded(1e-9, 3000.0);
+    assert!(beyond(rate) < 4.0, "{}", beyond(rate));
+    assert!(beyond(1.000_01) > 4.0);
+}
+
+#[test]
+fn a_vector_stays_one_among_dimensions_of_size_one() {
+    let of = |shape: &[u64]| {
+        let x = Drawn::normal(1, shape);
+        let mut part = Part::default();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).flow(|flow| is_matrix(flow, (0, 0)))
+    };
+    assert!(!of(&[64]) && !of(&[1, 1, 64]) && !of(&[64, 1, 1]));
+    assert!(of(&[8, 64]) && of(&[8, 1, 3]));
 }
