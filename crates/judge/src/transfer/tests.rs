@@ -214,6 +214,41 @@ fn a_row_that_varies_little_magnifies_the_error_of_its_gradient() {
 }
 
 #[test]
+fn a_weight_is_told_by_the_rows_that_have_a_gradient() {
+    for seed in SEEDS {
+        let x = uneven(seed);
+        let off = x.off(seed + 2, 1e-4);
+        // The rows that vary least are those that a loss reads.
+        let least =
+            |at: usize| (0..30).map(|column| x.values[at * 30 + column].abs()).fold(0.0, f64::max) < 0.1;
+        let mut g = Drawn::normal(seed + 1, &[40, 30]);
+        g.values.iter_mut().enumerate().filter(|(at, _)| !least(at / 30)).for_each(|(_, value)| *value = 0.0);
+        let sums = |x: &Drawn| {
+            let each = normalised(x).0.with(&g, |x, g| x * g);
+            let column = |column: usize| (0..40).map(|row| each.values[row * 30 + column]).sum();
+            Drawn { shape: vec![30], values: (0..30).map(column).collect() }
+        };
+        let mut part = Part::default();
+        part.op("Aten.native_layer_norm_backward.0.backward").tensor("input.0", &g, &g);
+        part.tensor("input.1", &x, &off);
+        part.tensor("output.0", &gradient_of_normalised(&x, &g), &gradient_of_normalised(&off, &g));
+        part.tensor("output.1", &sums(&x), &sums(&off));
+        let (error, explained) = part.flow(|flow| {
+            let place = (0, 3);
+            let scale = flow.fact(place).norm;
+            let error = |place: Place| {
+                let fact = flow.fact(place);
+                (place, InputError { relative: fact.relative(), absolute: fact.distance })
+            };
+            let given: Vec<_> = flow.given(0).into_iter().map(error).collect();
+            (flow.fact(place).distance / scale, explained(flow, place, scale, &given, &[]))
+        });
+        assert!(error > 1e-3, "several times what the input is off by: {error:.2e}");
+        assert!(explained >= 0.3 * error && explained <= 5.0 * error, "{explained:.2e} for {error:.2e}");
+    }
+}
+
+#[test]
 fn a_row_that_varies_little_magnifies_the_error_of_its_reciprocal_deviation() {
     for seed in SEEDS {
         let x = uneven(seed);

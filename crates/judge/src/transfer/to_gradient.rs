@@ -110,12 +110,17 @@ impl Passage<'_, '_> {
 
     /// A group that varies less than the others has a gradient that is larger by as much, and so is the part of it that
     /// an error of the same size is off by: the gradient shows by how much its groups exceed what all elements would
-    /// make of the incoming one.
+    /// make of the incoming one. What the groups add to the gradient of a weight is off by as much.
     fn to_gradient_of_groups(&self) -> f64 {
         let (incoming, read) = self.node.incoming(&self.given, &self.saved);
-        let shape = self.flow.shape(self.place);
-        let is_input = |place: Place| self.flow.shape(place) == shape && !self.flow.side(place).is_result();
-        let Some(&(x, error)) = read.iter().find(|(place, _)| is_input(*place)) else { return 0.0 };
+        let alike = |x: Place| {
+            let mut results = self.node.results().map(|slot| (self.place.0, slot));
+            results.find(|result| self.flow.shape(*result) == self.flow.shape(x))
+        };
+        let is_input = |place: Place| self.flow.shape(place).len() > 1 && !self.flow.side(place).is_result();
+        let of_input =
+            |&(x, error): &(Place, InputError)| Some((x, error, alike(x).filter(|_| is_input(x))?));
+        let Some((x, error, result)) = read.iter().find_map(of_input) else { return 0.0 };
         let rms = |place: Place| self.flow.fact(place).norm / self.len(place).sqrt();
         let named = |place: Place| self.flow.slot(place).is_some_and(|slot| slot.path.ends_with("weight"));
         let weight = read.iter().find(|(place, _)| named(*place)).map_or(1.0, |(place, _)| rms(*place));
@@ -124,7 +129,7 @@ impl Passage<'_, '_> {
             return 0.0;
         }
         let deviation = rms(x) / spread_out(self.flow, x);
-        let exceeds = (rms(self.place) * deviation / arriving).max(1.0);
+        let exceeds = (rms(result) * deviation / arriving).max(1.0);
         largest(incoming.iter().map(|(_, error)| error.relative)) + error.relative * exceeds
     }
 }
