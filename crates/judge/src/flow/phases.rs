@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Flow, Place};
 use crate::difference::ByIdentity;
-use probe_dump::{Op, Phase};
+use probe_dump::{Op, Phase, SlotSide};
 
 /// Calls of one module in a step that are considered for a parameter gradient.
 const MAX_CALLS: u32 = 64;
@@ -79,31 +79,44 @@ impl Flow<'_> {
         owners.flat_map(|owner| self.calls(self.nodes[owner].op, phase)).collect()
     }
 
-    /// Returns the parameter gradients that several modules have: each reports the sum of what all of them contribute.
+    /// Returns the parameter gradients that several modules have, each with ops of the other modules: these report the same gradient,
+    /// the sum of what all of them contribute, or read the same parameter.
     pub(super) fn tied_gradients(&self) -> HashMap<usize, Vec<usize>> {
-        let nodes = self.nodes.iter().enumerate();
-        let reported =
-            nodes.filter(|(_, node)| node.is_paired && node.op.name.phase() == Phase::ParameterGradient);
+        let nodes = || self.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
         let mut owners: ByIdentity<Vec<usize>> = ByIdentity::default();
-        for (position, node) in reported {
-            let facts = node.results().map(|slot| self.fact((position, slot)));
-            for identity in facts.filter(|fact| fact.norm > 0.0).filter_map(|fact| fact.identity) {
+        for (position, node) in nodes() {
+            let shared = (0..node.slot_count()).filter(|&slot| self.is_own((position, slot)));
+            for identity in shared.filter_map(|slot| self.fact((position, slot)).identity) {
                 owners.entry(identity).or_default().push(position);
             }
         }
+        let stem = |position: usize| self.nodes[position].op.name.stem();
         let mut tied: HashMap<usize, Vec<usize>> = HashMap::new();
-        for owners in owners.into_values() {
-            for &owner in &owners {
-                let others = owners.iter().copied().filter(|&other| other != owner);
-                tied.entry(owner).or_default().extend(others);
+        for (position, _) in nodes().filter(|(_, node)| node.op.name.phase() == Phase::ParameterGradient) {
+            let calls = self.calls(self.nodes[position].op, Phase::Forward);
+            let own = calls
+                .into_iter()
+                .chain([position])
+                .flat_map(|op| (0..self.nodes[op].slot_count()).map(move |slot| (op, slot)));
+            let own = own.filter(|&place| self.is_own(place)).filter_map(|place| self.fact(place).identity);
+            let alike = own.filter_map(|identity| owners.get(&identity)).flatten().copied();
+            // A module may share more than one, and be called several times.
+            let mut others: Vec<usize> = alike.filter(|&other| stem(other) != stem(position)).collect();
+            others.sort_unstable_by_key(|&other| (stem(other), other));
+            others.dedup_by_key(|other| stem(*other));
+            if !others.is_empty() {
+                tied.insert(position, others);
             }
         }
-        tied.retain(|_, others| !others.is_empty());
-        for others in tied.values_mut() {
-            // A module may share more than one.
-            others.sort_unstable();
-            others.dedup();
-        }
         tied
+    }
+
+    /// Returns true for a parameter of a module or its gradient that no other one equals by chance, as those that are constant do.
+    fn is_own(&self, place: Place) -> bool {
+        let is_gradient = self.nodes[place.0].op.name.phase() == Phase::ParameterGradient;
+        match self.side(place) {
+            SlotSide::Parameter => self.extremes(place).is_some_and(|(min, max)| min < max),
+            side => is_gradient && side.is_result() && self.fact(place).norm > 0.0,
+        }
     }
 }
