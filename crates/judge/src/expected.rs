@@ -102,8 +102,9 @@ pub(super) struct Walk<'f, 'a> {
     /// Largest norm of a gradient that arrives inside each module call: the scale for gradients that are zero
     /// in exact arithmetic.
     gradients_inside: Vec<f64>,
-    /// Largest error of a result so far.
+    /// Largest error of a result so far, and the largest that its extremes show of statistics.
     worst: f64,
+    at_extremes: f64,
     /// Values that have arrived so far.
     arrived: Identities,
     /// Lists of the positions of chosen elements.
@@ -140,6 +141,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             precision_inside: vec![None; count],
             gradients_inside: gradients_inside(flow),
             worst: 0.0,
+            at_extremes: 0.0,
             arrived: Identities::default(),
             listed: Identities::default(),
             multiplied: false,

@@ -77,7 +77,7 @@ impl Walk<'_, '_> {
         // Unrecorded functions computed it, possibly with products: from weights; or, between modules, from anything.
         let by_functions = self.flow.wants_gradient(place) || (self.flow.modules_alone && !is_parameter);
         let computed = phase == Phase::Forward && by_functions && !self.flow.is_weight(place);
-        let hidden = if fact.statistics_only { self.path(place) } else { 0.0 };
+        let hidden = if fact.statistics_only { self.path(place).max(self.at_extremes) } else { 0.0 };
         let mut explained = self.explained_on_arrival(place).max(hidden);
         if fact.relative() > explained {
             explained = explained.max(self.in_another_view(place).unwrap_or(0.0));

@@ -90,19 +90,25 @@ impl Walk<'_, '_> {
 
     /// Returns true if few elements of an op's results are independent, so that noise may be a factor common
     /// to all: rows picked from a table, squares that an optimizer keeps, gradients of products, of which a
-    /// few rows dominate, or of rows that were picked, and gradients behind choices, of which one may flip.
-    pub(super) fn has_few_directions(&self, position: usize) -> bool {
-        let node = &self.flow.nodes[position];
-        let picks = node.traits.kind == Kind::Copy && self.flow.resizes(position);
-        let gradient =
-            node.is_backward() && (node.traits.chooses || node.traits.kind == Kind::Product || picks);
-        gradient || node.traits.optimizes || node.traits.kind == Kind::Embedding
+    /// few rows dominate, of rows that were picked or summed, and gradients behind choices, of which one may flip.
+    pub(super) fn has_few_directions(&self, place: Place) -> bool {
+        let node = &self.flow.nodes[place.0];
+        let picks = node.traits.kind == Kind::Copy && self.flow.resizes(place.0);
+        // The rows of a gradient that is summed, as that of what was broadcast is, share what they are off by.
+        let given = || largest(node.given().map(|slot| self.flow.fact((place.0, slot)).len));
+        let is_summed = || self.flow.fact(place).len < given();
+        let gradient = node.traits.chooses || node.traits.kind == Kind::Product || picks || is_summed();
+        node.is_backward() && gradient || node.traits.optimizes || node.traits.kind == Kind::Embedding
     }
 
     /// Returns true if one of these is a weight that earlier steps have moved. What they moved has a direction, and statistics
     /// show the least of it.
     pub(super) fn reads_drifted_weight(&self, given: &[(Place, InputError)]) -> bool {
-        let is_drifted = |place: Place| self.flow.is_weight(place) && !self.flow.fact(place).exact;
+        let is_made = |place: Place| {
+            self.flow.fact(place).identity.is_some_and(|identity| self.made.contains_key(&identity))
+        };
+        let is_drifted =
+            |place: Place| self.flow.is_weight(place) && !is_made(place) && !self.flow.fact(place).exact;
         self.flow.pair.step > 0 && given.iter().any(|&(place, _)| is_drifted(place))
     }
 

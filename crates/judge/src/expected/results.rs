@@ -73,6 +73,9 @@ impl Walk<'_, '_> {
         let raw = error.min(fact.relative());
         if fact.len > 1.0 {
             self.worst = self.worst.max(raw);
+            // Where terms cancel, its errors are those of a larger value.
+            let share = if fact.relative() > 0.0 { raw / fact.relative() } else { 1.0 };
+            self.at_extremes = self.at_extremes.max(share * fact.likely);
         }
         Some(raw)
     }
@@ -232,7 +235,7 @@ impl Walk<'_, '_> {
         let is_open = !node.is_composite()
             && fact.norm >= CANCELS * norm
             && !(fact.statistics_only
-                && (self.has_few_directions(place.0) || self.reads_drifted_weight(result.given)))
+                && (self.has_few_directions(place) || self.reads_drifted_weight(result.given)))
             && fact.len >= WITHOUT_DIRECTION;
         let gain = CommonFactor {
             error: fact.gain().abs() * fact.norm / norm,

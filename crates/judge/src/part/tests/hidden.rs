@@ -3,6 +3,8 @@
 use super::named;
 use crate::Cause;
 use crate::drawn::{Drawn, Part};
+use crate::expected::Walk;
+use crate::setting::Setting;
 
 /// Returns true if a candidate of this op was named.
 fn is_named(part: &Part, op: &str) -> bool {
@@ -170,4 +172,48 @@ fn a_gradient_that_an_op_hands_on_does_not_tell_two_ways_apart() {
         &g,
     );
     assert_eq!(named(&part.judged("")), []);
+}
+
+#[test]
+fn rows_that_are_summed_share_an_error_that_statistics_would_take_for_a_factor() {
+    let (x, shift) = (Drawn::normal(61, &[48, 64]), Drawn::normal(62, &[64]));
+    let at = |at: usize| 1.0 + shift.values[at % 64];
+    let g = Drawn { shape: vec![48, 64], values: (0..48 * 64).map(at).collect() };
+    let rows =
+        |by: f64| Drawn { shape: vec![64], values: (0..64).map(|column| 48.0 * by * at(column)).collect() };
+    let mut part = Part::of_statistics();
+    part.op("Tensor.add.0.forward").tensor("input.0", &x, &x).tensor("input.1", &shift, &shift);
+    part.tensor("output.0", &x, &x);
+    part.op("Tensor.add.0.backward").tensor("input.0", &g, &g).tensor("output.0", &g, &g.map(|g| 1.01 * g));
+    part.tensor("output.1", &rows(1.0), &rows(1.01));
+    part.flow(|flow| {
+        let found = Walk::over(flow, &Setting::of(flow.pair), 0.0);
+        let has_factor =
+            |place| found.values.iter().any(|value| value.place == place && value.gain.is_some());
+        assert_eq!((has_factor((1, 1)), has_factor((1, 2))), (true, false));
+    });
+}
+
+#[test]
+fn what_arrives_between_modules_may_be_off_at_its_extremes_as_what_came_before() {
+    let (x, y, z) =
+        (Drawn::normal(71, &[40, 64]), Drawn::normal(72, &[40, 64]), Drawn::normal(73, &[40, 40]));
+    // Errors that leave the norm as it is: statistics show them at the extremes alone.
+    let nearly = |x: &Drawn, seed: u64, error: f64| {
+        let off = x.off(seed, error);
+        let by = x.norm() / off.norm();
+        off.map(|value| by * value)
+    };
+    let explained = |before: f64| {
+        let (read, made, off) = (nearly(&x, 75, before), nearly(&y, 74, before), nearly(&z, 77, 1e-3));
+        let mut part = Part::of_statistics();
+        part.op("Module.net.q.Linear.forward.0").tensor("input.0", &x, &read).tensor("output.0", &y, &made);
+        part.op("Module.net.softmax.Softmax.forward.0").tensor("input.0", &z, &off);
+        part.flow(|flow| {
+            let found = Walk::over(flow, &Setting::of(flow.pair), 0.0);
+            found.values.iter().find(|value| value.place == (1, 0)).map(|value| value.explained).unwrap()
+        })
+    };
+    assert!(explained(1e-3) > 1e-4);
+    assert!(explained(1e-7) < 1e-6);
 }
