@@ -35,6 +35,9 @@ UNIT = {
     torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8,
     torch.complex128: 2.0**-53, torch.complex64: 2.0**-24,
 }  # fmt: skip
+#: Units that a single element of a sum in float32 may be off by: sums of sound kernels (convolutions, attention, their gradients) were off by up
+#: to 11, and the bound is 8 times as much. Types of 16 bits are summed in float32 and rounded once.
+_SUMMED = 4.0
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,17 @@ class Error:
     peak: float
     #: Says more where the numbers do not: other non-finite elements.
     remark: str = ""
+
+    def exceeds_rounding(self, times: float = 1.0) -> bool:
+        """Returns true if the result is further off than rounding, this many times over, makes it."""
+        l2, peak = rounding(self.dtype)
+        return self.l2 > times * l2 or self.peak > times * peak
+
+
+def rounding(dtype: torch.dtype) -> tuple[float, float]:
+    """Returns what rounding alone makes of a result, over all elements and in one."""
+    unit = UNIT.get(dtype, 2.0**-24)
+    return unit / 2, unit * (_SUMMED if unit <= UNIT[torch.float32] else 1.0)
 
 
 @dataclass

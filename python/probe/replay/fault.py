@@ -30,9 +30,6 @@ BITS = 3.0
 #: The same for a result that has no other side and hardly any other calls, and for a whole kind that has no other side: 64 units, which the
 #: field's ULP standard passes on average. GELU of torch on a CPU is off by 39 units where its formula cancels.
 BITS_ALONE = 6.0
-#: Units that a single element of a sum in float32 may be off by: sums of sound kernels (convolutions, attention, their gradients) were off by up
-#: to 11, and the bound is 8 times as much. Types of 16 bits are summed in float32 and rounded once.
-_SUMMED = 4.0
 #: Fewest other calls that show what a kind is off by.
 _FEWEST = 3
 #: Precisions of products with the most that their results are off by, in units of the scale: of 142 runs in TF32, all lay from
@@ -123,17 +120,12 @@ def measure(part: Part, names: Iterable[str] | None = None, done: Callable[[], N
                 found.products.add(name)
             reference = errors.reference(call)
             found.errors[name] = errors.errors(call.results, reference)
-            if any(_exceeds_rounding(error) for error in found.errors[name]):
+            if any(error.exceeds_rounding(2**BITS) for error in found.errors[name]):
                 found.host[name] = _on_host(call, reference)
         except NotReplayed as reason:
             found.skipped[name] = str(reason)
         done()
     return found
-
-
-def _exceeds_rounding(error: Error) -> bool:
-    l2, peak = _rounding(error.dtype)
-    return error.l2 > 2**BITS * l2 or error.peak > 2**BITS * peak
 
 
 def _on_host(call: Call, reference: errors.Reference) -> dict[str, Error]:
@@ -297,17 +289,11 @@ def _allowances(error: Error, trusted: Error | None, host: Error | None, others:
             f"the median of {len(like)} other calls": _middle(like),
         }
 
-    least_l2, least_peak = _rounding(error.dtype)
+    least_l2, least_peak = errors.rounding(error.dtype)
     return (
         sources(least_l2, own.l2 if own is not None else 0.0, host.l2 if host is not None else 0.0, [other.l2 for other in others]),
         sources(least_peak, own.peak if own is not None else 0.0, host.peak if host is not None else 0.0, [other.peak for other in others]),
     )
-
-
-def _rounding(dtype: torch.dtype) -> tuple[float, float]:
-    """Returns what rounding alone makes of a result, over all elements and in one."""
-    unit = UNIT.get(dtype, 2.0**-24)
-    return unit / 2, unit * (_SUMMED if unit <= UNIT[torch.float32] else 1.0)
 
 
 def _others(name: str, peers: list[tuple[str, Error]], wrong: set[str]) -> list[Error]:

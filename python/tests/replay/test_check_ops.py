@@ -67,6 +67,19 @@ def test_a_file_of_something_else_is_not_touched(tmp_path: Path, capsys: pytest.
     assert "choose another folder with -o" in capsys.readouterr().err and results.read_text() == "mine"
 
 
+def test_gradients_of_the_older_tool_are_those_of_all_arguments(tmp_path: Path) -> None:
+    # What it recorded of a product without bias is the gradient of a view; and a key's bias has none, as softmax does not see it.
+    assert check(tmp_path, "--op", "*linear*") == 0
+    report = json.loads((tmp_path / "report.json").read_text())
+    outputs: dict[str, set[str]] = {}
+    for each in report["results"]:
+        outputs.setdefault(each["call"], set()).add(each["output"])
+    assert report["not_run"] == []
+    assert outputs["Functional.linear.backward(float32[2, 8, 16], float32[31, 16], None)"] == {"0", "1"}
+    assert outputs["Functional.linear.backward(float32[2, 8, 16], float32[48, 16], float32[48])"] == {"0", "1", "2"}
+    assert [each["output"] for each in report["results"] if "cancel" in each["text"]] == ["2"]
+
+
 def test_the_gradient_of_a_sum_is_not_taken_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     random = torch.Generator().manual_seed(0)
     x, weight = (torch.randn(shape, generator=random).requires_grad_() for shape in ((5, 5, 5), (5,)))
