@@ -204,12 +204,19 @@ def structure(steps: list[int], baseline: Path, edited: Path, module: str) -> An
     names: list[tuple[int, str]] = []
     for step in steps[:1]:
         mine, theirs = list(table(baseline, step).values()), list(table(edited, step).values())
+        if next(arising(mine, theirs), None) is None:
+            # The module is not used.
+            continue
         sides = [[kind(op.name) for op in ops if op.phase == "forward"] for ops in (mine, theirs)]
         for tag, a, b, c, d in SequenceMatcher(None, *sides, autojunk=False).get_opcodes():
             if tag != "equal":
                 names += [(step, op.name) for op in [*mine[a:b], *theirs[c:d]]]
                 break
         scope = f"Module.{module}."
+        if not names:
+            # Of modules alone: an op that a hook adds behind a module shows in the one around it.
+            around = f"Module.{module.rpartition('.')[0]}."
+            names += [(step, op.name) for op in theirs if op.phase == "forward" and op.name.startswith(around) and op.name.count(".") == around.count(".") + 2]
         for op in [*mine, *theirs]:
             if op.phase == "forward" and (op.name.startswith(scope) or (op.scope or "").startswith(scope)):
                 names.append((step, op.name))

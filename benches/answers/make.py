@@ -24,6 +24,9 @@ HERE = Path(__file__).resolve().parent
 #: Models of the reduced set: one that is all products and norms, one of convolutions, one of torch alone.
 SMALL = ["llama", "resnet", "encoder"]
 
+#: Seconds beyond which an architecture that nobody chose is left out.
+SLOW = 8
+
 
 def work(model: str, folder: Path, tools: list[str], small: bool, data: bool) -> None:
     """All cases of one model, and their answers in `MODEL/cases.json`."""
@@ -39,21 +42,28 @@ def work(model: str, folder: Path, tools: list[str], small: bool, data: bool) ->
     import runs
 
     kind = models.kind(model)
+    (folder / model).mkdir(parents=True, exist_ok=True)
+    (folder / model / "cases.json").write_text("[]")
     calls: dict[str, list[device.Call]] = {}
     for precision in runs.PRECISIONS:
         listed = device.Device(listing=True)
+        began = time.monotonic()
         try:
             losses = runs.train(model, precision, listed, 2)
-        except RuntimeError as error:
-            if kind.split != "later":
+            if kind.split == "any" and time.monotonic() - began > SLOW:
+                raise RuntimeError(f"two steps take more than {SLOW} s")
+        except Exception as error:
+            if kind.split not in ("later", "any"):
                 raise
             print(f"{model} does not run in {precision}: {error}", file=sys.stderr)
             continue
         if all(map(math.isfinite, losses)):
             calls[precision] = listed.calls
+    if not calls:
+        return
     possible = [] if kind.program else edits.possible(kind.make(torch.float32)[0])
     planner = plan.Planner(model, kind.split, kind.optimizer, calls, possible)
-    deals = {"wide": plan.DEALT_SHORT, "fresh": plan.DEALT_SHORT, "later": plan.DEALT_LATER}
+    deals = {"wide": plan.DEALT_SHORT, "fresh": plan.DEALT_SHORT, "later": plan.DEALT_LATER, "any": plan.DEALT_ANY}
     dealt, older = (plan.DEALT_SMALL, {}) if small else deals.get(kind.split, (plan.DEALT, plan.DEALT_OLDER))
     if data:
         planned = plan.with_data(planner)
@@ -207,6 +217,7 @@ def main() -> None:
     arguments.add_argument("--jobs", type=int, default=1)
     arguments.add_argument("--programs", action="store_true", help="the programs alone, without the models")
     arguments.add_argument("--drawn", default="", help="programs of these seeds alone, such as 1-40; a seed that is new is new to the judge")
+    arguments.add_argument("--any", choices=("first", "second", "both"), help="architectures of transformers alone, by halves")
     arguments.add_argument("--small", action="store_true", help=f"a few cases of {', '.join(SMALL)}")
     arguments.add_argument("--data", action="store_true", help="cases for replay: level op, task tensor; `replayed.py` scores them")
     arguments.add_argument(
@@ -227,7 +238,12 @@ def main() -> None:
     if chosen.drawn:
         first, _, last = chosen.drawn.partition("-")
         wanted = [f"drawn-{seed}" for seed in range(int(first), int(last or first) + 1)]
-    unknown = [] if chosen.drawn else [name for name in wanted if name not in models.kinds()]
+    if chosen.any:
+        import any_models
+
+        wanted = any_models.names(chosen.any)
+    free = chosen.drawn or chosen.any or chosen.models.startswith("any-")
+    unknown = [] if free else [name for name in wanted if name not in models.kinds()]
     if unknown:
         arguments.error(f"no such model: {', '.join(unknown)}; there are {', '.join(models.kinds())}")
     tools = [tool for tool in chosen.tools.split(",") if tool == "probe" or importlib.util.find_spec(tool)]

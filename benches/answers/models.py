@@ -20,7 +20,8 @@ Made = tuple[nn.Module, Loss]
 @dataclass(frozen=True)
 class Kind:
     """`split`: `tuned` and `wide`, whose cases may be looked at while the judge is written, or `held`, whose cases may not. Of
-    `wide` models a short deal of cases is made. Programs are `seen`, `sealed` or `drawn`."""
+    `wide` models a short deal of cases is made. Programs are `seen`, `sealed` or `drawn`, architectures
+    that nobody chose `any`."""
 
     make: Callable[[torch.dtype], Made]
     split: str
@@ -271,8 +272,12 @@ def kinds() -> dict[str, Kind]:
 
 
 def kind(name: str) -> Kind:
-    """The model or program of this name; `drawn-7` is the program of the seed 7."""
+    """The model or program of this name; `drawn-7` is the program of the seed 7, `any-bart` an architecture of transformers."""
+    import any_models
     from programs import drawn
+
+    if name.startswith(any_models.NAME):
+        return any_models.kind(name)
 
     if name.startswith(drawn.NAME):
         made = drawn.drawn(name)

@@ -318,6 +318,8 @@ DEALT_LATER = (
     {"R0": "fe", "R1": "ffbboeesssL", "R2": "ffbessL", "R3": "fbes", "R4": "fbess", "R5": "fs"},
     {"R0": "f", "R1": "fbs", "R2": "s", "R4": "s"},
 )
+#: A deal for architectures by the hundred.
+DEALT_ANY = ({"R1": "fbesL", "R2": "fs", "R3": "s", "R4": "s"}, {"R1": "s"})
 OLDER_LEVELS = ("mix", "api", "module")
 
 

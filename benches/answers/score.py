@@ -76,7 +76,7 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--probe", type=Path, required=True)
-    arguments.add_argument("--split", choices=("tuned", "wide", "fresh", "later", "held", "seen", "sealed", "drawn", "all"), default="all")
+    arguments.add_argument("--split", choices=("tuned", "wide", "fresh", "later", "held", "seen", "sealed", "drawn", "any", "all"), default="all")
     arguments.add_argument("--only", default="", help="cases whose name contains this")
     arguments.add_argument("--jobs", type=int, default=1)
     arguments.add_argument(
