@@ -89,9 +89,12 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
             let incoming = norms(flow, given).fold(0.0, f64::max);
             let elements = given.iter().map(|&place| flow.fact(place).len).fold(0.0, f64::max);
             if fact.len < elements {
-                let factor =
-                    if node.traits.kind == Kind::Multiply { other_factor(flow, place, saved) } else { None };
-                let incoming = incoming * factor.map_or(1.0, |factor| factor.rms);
+                let factor = match node.traits.kind {
+                    Kind::Multiply => other_factor(flow, place, saved).map(|factor| factor.rms),
+                    Kind::Divide => by_divisor(flow, place, saved),
+                    _ => None,
+                };
+                let incoming = incoming * factor.unwrap_or(1.0);
                 scale = Scale {
                     norm: scale.norm.max(incoming),
                     terms: elements / fact.len,
@@ -121,6 +124,19 @@ fn other(flow: &Flow<'_>, place: Place, saved: &[Place]) -> Option<Place> {
         _ => return None,
     };
     saved.iter().copied().find(|&place| flow.slot(place).is_some_and(|slot| &*slot.path == other))
+}
+
+/// Returns what the incoming gradient of a quotient is multiplied by in the gradient of what is divided, or of the divisor.
+fn by_divisor(flow: &Flow<'_>, place: Place, saved: &[Place]) -> Option<f64> {
+    let rms = |path: &str| {
+        let found = saved.iter().find(|&&place| flow.slot(place).is_some_and(|slot| &*slot.path == path))?;
+        Factor::of(flow, *found).map(|factor| factor.rms)
+    };
+    match &*flow.slot(place)?.path {
+        "output.0" => Some(1.0 / rms("input.1")?),
+        "output.1" => Some(rms("output.0")? / rms("input.1")?),
+        _ => None,
+    }
 }
 
 /// Returns the size of the other factor if `place` is the gradient of one of two: its root mean square, or its largest
@@ -294,6 +310,40 @@ mod tests {
             let scale = of(flow, (0, 2), &flow.given(0), &[]);
             (scale, flow.fact((0, 2)).distance / scale.norm)
         })
+    }
+
+    #[test]
+    fn the_gradient_of_a_divisor_is_a_sum_of_quotients() {
+        let (x, g) = (Drawn::normal(3, &[40, 64]), Drawn::normal(4, &[40, 64]));
+        let sum = |rows: &Drawn| Drawn {
+            shape: vec![40, 1],
+            values: rows.values.chunks(64).map(|row| row.iter().sum()).collect(),
+        };
+        for size in [0.03, 1.0, 20.0] {
+            let divisor = Drawn::normal(5, &[40, 1]).map(|value| size * (1.0 + 0.1 * value));
+            let by = |x: &Drawn, power: i32| Drawn {
+                shape: x.shape.clone(),
+                values: x
+                    .values
+                    .iter()
+                    .enumerate()
+                    .map(|(at, x)| x / divisor.values[at / 64].powi(power))
+                    .collect(),
+            };
+            let made = sum(&by(&x.with(&g, |x, g| -x * g), 2));
+            let mut part = Part::default();
+            part.op("Tensor.div.0.forward").tensor("input.0", &x, &x).tensor("input.1", &divisor, &divisor);
+            part.tensor("output.0", &by(&x, 1), &by(&x, 1));
+            part.op("Tensor.div.0.backward").tensor("input.0", &g, &g).tensor(
+                "output.0",
+                &by(&g, 1),
+                &by(&g, 1),
+            );
+            part.tensor("output.1", &made, &made);
+            let scale = part.flow(|flow| of(flow, (1, 2), &flow.given(1), &flow.saved(1)));
+            let ratio = scale.norm / made.norm();
+            assert!((0.99..2.0).contains(&ratio), "{ratio} for a divisor of {size}");
+        }
     }
 
     #[test]

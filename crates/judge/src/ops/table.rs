@@ -68,10 +68,13 @@ impl Table {
     }
 
     /// Returns the kind of a module class; `Other` if unknown or if it does several things. Models name their
-    /// own classes after what they are (`LlamaRMSNorm`, `ChatGLMLayerNorm`).
+    /// own classes after what they are (`LlamaRMSNorm`, `BartScaledWordEmbedding`).
     pub(super) fn module(&self, name: &str) -> Kind {
         let by_ending = || match name {
             _ if name.ends_with("Norm") || name.ends_with("Norm2d") => Kind::Normalisation,
+            _ if name.ends_with("WordEmbedding") || name.ends_with("LearnedPositionalEmbedding") => {
+                Kind::Embedding
+            }
             _ => Kind::Other,
         };
         self.modules.get(name).copied().unwrap_or_else(by_ending)
@@ -101,6 +104,15 @@ fn by_name(kinds: HashMap<Kind, Vec<String>>) -> HashMap<String, Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn classes_that_models_name_themselves_are_known_by_their_ending() {
+        let kind = |name| Table::get().module(name);
+        assert_eq!(kind("LlamaRMSNorm"), Kind::Normalisation);
+        assert_eq!(kind("BartLearnedPositionalEmbedding"), Kind::Embedding);
+        assert_eq!(kind("BartScaledWordEmbedding"), Kind::Embedding);
+        assert_eq!(kind("LlamaRotaryEmbedding"), Kind::Other);
+    }
 
     #[test]
     fn every_name_stands_once_and_bare() {
