@@ -226,6 +226,11 @@ impl Part {
         self.in_type(&[0, 1], DType::F32)
     }
 
+    /// Makes the last tensor of both sides one of complex numbers of two binary32.
+    pub(super) fn complex64(&mut self) -> &mut Self {
+        self.in_type(&[0, 1], DType::C64)
+    }
+
     /// Makes the last tensor of both sides one of binary16.
     pub(super) fn binary16(&mut self) -> &mut Self {
         self.in_type(&[0, 1], DType::F16)

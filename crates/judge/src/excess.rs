@@ -9,7 +9,7 @@ use super::ops::Kind;
 use super::outliers::{Outliers, Seen};
 use super::precision::product_precision;
 use super::value::{By, Excess, ExpectedError, Family, MANY, ValueKind};
-use probe_dump::{DType, Phase};
+use probe_dump::Phase;
 
 /// Values whose inputs explain an error of this much are not judged.
 pub(super) const UNJUDGED: f64 = 0.3;
@@ -158,7 +158,7 @@ fn floor(value: &ExpectedError, families: &Families<'_>) -> (f64, bool) {
         return (least.max(summed), false);
     };
     let explains = if value.is_product() || value.is_composite() || value.family.role == ValueKind::Arrival {
-        let known = value.family.dtype == DType::F32 && product_precision(level).is_some();
+        let known = value.is_binary32() && product_precision(level).is_some();
         known || level <= value.precision.product
     } else {
         level <= value.precision.function.max(summed)

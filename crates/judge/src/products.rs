@@ -9,7 +9,6 @@ use super::median::median;
 use super::ops::Kind;
 use super::precision::{COARSEST_PRODUCT, PRODUCT_PRECISIONS};
 use super::value::{ExpectedError, LEAST_CALLS, MANY};
-use probe_dump::DType;
 
 /// Least number of elements, and of terms of each, for a product to indicate the precision of all: outer
 /// products of positions and frequencies have factors of few bits, and few elements show no root mean square.
@@ -133,7 +132,7 @@ impl Products {
     /// compute products in these precisions by default, so a program of one or two products needs no other
     /// evidence. `own` is the value's own error.
     pub(super) fn coarse_level(&self, value: &ExpectedError, own: f64) -> Option<f64> {
-        if value.family.dtype != DType::F32 {
+        if !value.is_binary32() {
             return None;
         }
         if value.statistics_only {

@@ -76,6 +76,11 @@ pub(super) struct ExpectedError {
 }
 
 impl ExpectedError {
+    /// Returns true if it was computed in binary32, as complex numbers of 64 bits are.
+    pub(super) fn is_binary32(&self) -> bool {
+        matches!(self.family.dtype, DType::F32 | DType::C64)
+    }
+
     /// Returns true if it is a sum of products.
     pub(super) fn is_product(&self) -> bool {
         self.family.role == ValueKind::Result

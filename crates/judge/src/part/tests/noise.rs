@@ -266,3 +266,24 @@ fn groups_with_means_of_their_own_are_normalised_by_less_than_all_elements_show(
     assert!(!is_named(1.0));
     assert!(is_named(1.001));
 }
+
+#[test]
+fn complex_numbers_are_made_by_products_of_binary32_as_well() {
+    let x = Drawn::normal(101, &[64, 48]);
+    let is_named = |coarse: f64| {
+        let mut part = Part::default();
+        for at in 0..4 {
+            let weight = Drawn::normal(110 + at, &[64, 48]);
+            let made = x.linear(&weight);
+            part.op(&format!("Module.net.l{at}.Linear.forward.0")).tensor("input.0", &x, &x).binary32();
+            part.tensor("parameter.weight", &weight, &weight).binary32();
+            part.tensor("output.0", &made, &made.off(120 + at, coarse)).binary32();
+        }
+        let table = Drawn::normal(102, &[24, 8]);
+        part.op("Module.net.rotary.Rotary.forward.0").tensor("input.0", &x, &x).binary32();
+        part.tensor("output.0", &table, &table.off(103, 2.3e-4)).complex64();
+        named(&part.judged("")).iter().any(|(op, _)| op.contains("Rotary"))
+    };
+    assert!(!is_named(2.9e-4));
+    assert!(is_named(1e-7), "no other product is coarse");
+}
