@@ -315,9 +315,10 @@ fn what_a_function_cannot_make_of_its_inputs_is_seen_whatever_the_noise() {
         ("Tensor.mean.0.forward", |x| x),
     ];
     for (name, of) in functions {
-        for (change, expected) in
-            [((0.0, 0.0), None), ((0.0, 0.1), None), ((0.1, 0.0), Some((name, "output.0", Cause::Numerics)))]
-        {
+        let wrong = Some((name, "output.0", Cause::Numerics));
+        // A copy has the norm of what it reads.
+        let within_range = wrong.filter(|_| name.contains("upsample"));
+        for (change, expected) in [((0.0, 0.0), None), ((0.0, 0.1), within_range), ((0.1, 0.0), wrong)] {
             let answer = compare(Task::Tensor, &|side| function(side, name, of, change));
             assert_eq!(named(&answer), expected, "{name} {change:?}");
         }

@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod chance;
+mod conserved;
 mod results;
 
 use std::cell::OnceCell;

@@ -172,7 +172,7 @@ impl Walk<'_, '_> {
 const HALF_UNIT_OF_TF32: f64 = 1.0 / 2048.0;
 
 /// Returns the relative rounding of a number by the format it was written in, which shows in its last digits.
-fn rounded_by(number: f64) -> f64 {
+pub(super) fn rounded_by(number: f64) -> f64 {
     match number.to_bits().trailing_zeros() {
         45.. => f64::from(f32::EPSILON) * f64::from(1 << 15),
         42.. => f64::from(f32::EPSILON) * f64::from(1 << 12),

@@ -6,7 +6,7 @@ use super::super::precision::{Precision, of_run, of_sum};
 use super::super::scale::{self, Scale};
 use super::super::transfer::{self, InputError, centring, largest};
 use super::super::value::{CommonFactor, ExpectedError, Family, ValueKind};
-use super::{CANCELS, ONE_FACTOR, Place, WITHOUT_DIRECTION, Walk, single};
+use super::{CANCELS, ONE_FACTOR, Place, WITHOUT_DIRECTION, Walk, conserved, single};
 use probe_dump::{DType, Phase, shared};
 
 /// A result and what led to it.
@@ -136,7 +136,10 @@ impl Walk<'_, '_> {
         let norm = scale.norm.max(f64::MIN_POSITIVE);
         let error = (fact.distance / norm).min(f64::MAX);
         let unseen = self.unseen_gradient(place, result.given);
-        let explained = self.explained(result, &scale, norm, unseen);
+        // What an op does not conserve shows on its own side, however far apart the sides are.
+        let changed = conserved::changed(flow, place);
+        let explained = if changed.is_some() { 0.0 } else { self.explained(result, &scale, norm, unseen) };
+        let error = changed.map_or(error, |changed| error.max(changed.error));
         let by = fact.identity.and_then(|identity| self.made.get(&identity)).map(|made| made.by.place());
         let again = by.is_some() && node.is_module();
         let leads = !result.given.is_empty() || !result.saved.is_empty();
@@ -158,6 +161,11 @@ impl Walk<'_, '_> {
             let fact = flow.fact(*place);
             fact.exact || !fact.is_tensor || !fact.differs()
         });
+        let rounded = single(fact, precision)
+            .hypot(precision.least * growth)
+            .hypot(precision.spacing / 2.0 * fact.len.sqrt() / norm);
+        let (least, unknown) =
+            changed.map_or((rounded, precision.unknown * growth), |changed| (changed.least, changed.least));
         let takes_part = node.traits.kind == Kind::Copy && flow.resizes(place.0);
         self.out.values.push(ExpectedError {
             place,
@@ -166,13 +174,11 @@ impl Walk<'_, '_> {
             precision,
             error,
             explained,
-            least: single(fact, precision)
-                .hypot(precision.least * growth)
-                .hypot(precision.spacing / 2.0 * fact.len.sqrt() / norm),
-            unknown: precision.unknown * growth,
+            least,
+            unknown,
             call: by.filter(|_| node.op.name.phase() != Phase::Forward && !fact.exact).unwrap_or(place.0),
-            clean: equal && unseen.is_none() && !nothing,
-            statistics_only: fact.statistics_only,
+            clean: changed.is_some() || equal && unseen.is_none() && !nothing,
+            statistics_only: fact.statistics_only && changed.is_none(),
             elements: fact.len,
             terms: if nothing { 1.0 } else { scale.terms },
             share: scale.share * scale.norm / norm,

@@ -5,6 +5,7 @@ use crate::drawn::{Drawn, Part};
 use crate::{Role, Verdict};
 
 mod choices;
+mod conserved;
 mod hidden;
 mod noise;
 mod sums;

@@ -1,0 +1,61 @@
+//! What an op conserves shows its fault beside any noise.
+
+use crate::drawn::{Drawn, Part};
+use crate::expected::Walk;
+use crate::setting::Setting;
+
+/// Returns how many times more the last value of the part is off than its inputs and rounding explain.
+fn beyond(part: &Part) -> f64 {
+    part.flow(|flow| {
+        let found = Walk::over(flow, &Setting::of(flow.pair), 0.0);
+        let last = found.values.last().unwrap();
+        last.error / last.explained.max(last.least)
+    })
+}
+
+#[test]
+fn a_copy_has_the_norm_of_what_it_reads() {
+    let (x, y) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[20, 30]));
+    let (x_off, y_off) = (x.off(3, 1e-3), y.off(4, 1e-3));
+    let joined = |x: &Drawn, y: &Drawn| Drawn {
+        shape: vec![60, 30],
+        values: x.values.iter().chain(&y.values).copied().collect(),
+    };
+    let judged = |made: &Drawn| {
+        let mut part = Part::of_statistics();
+        part.op("Torch.cat.0.forward").tensor("input.0.0", &x, &x_off).tensor("input.0.1", &y, &y_off);
+        beyond(part.tensor("output.0", &joined(&x, &y), made))
+    };
+    let sound = joined(&x_off, &y_off);
+    assert!(judged(&sound) < 2.0);
+    let mut lost = sound.clone();
+    lost.values[1000..1010].fill(0.0);
+    assert!(judged(&lost) > 100.0);
+    let mut moved = sound;
+    moved.values.rotate_left(30);
+    assert!(judged(&moved) < 2.0, "statistics do not show that");
+}
+
+#[test]
+fn probabilities_of_a_row_add_up_to_one() {
+    let x = Drawn::normal(5, &[40, 30]);
+    let off = x.off(6, 1e-2);
+    let softmax = |x: &Drawn, faulty: f64| {
+        let mut made = x.map(f64::exp);
+        for (at, row) in made.values.chunks_mut(30).enumerate() {
+            let sum: f64 = row.iter().sum();
+            let factor = if at == 7 { faulty } else { 1.0 } / sum;
+            for value in row {
+                *value *= factor;
+            }
+        }
+        made
+    };
+    let judged = |faulty: f64| {
+        let mut part = Part::of_statistics();
+        part.op("Functional.softmax.0.forward").tensor("input.0", &x, &off);
+        beyond(part.tensor("output.0", &softmax(&x, 1.0), &softmax(&off, faulty)).binary32())
+    };
+    assert!(judged(1.0) < 2.0);
+    assert!(judged(1.2) > 100.0);
+}
