@@ -82,9 +82,13 @@ class Injection:
         if ("gradients" if ".backward" in name else "inputs") not in self._what:
             return args, kwargs
         given = self._recorded(name, ("input", "kwarg"))
+        once: dict[int, torch.Tensor] = {}
 
         def replace(path: str, tensor: torch.Tensor) -> torch.Tensor:
-            return self._replaced(name, path, tensor, given, keeps=".".join(path.split(".")[:2]) in written)
+            # A tensor that is given twice stays one: attention asks `query is key`, and calls other functions where it is not.
+            if id(tensor) not in once:
+                once[id(tensor)] = self._replaced(name, path, tensor, given, keeps=".".join(path.split(".")[:2]) in written)
+            return once[id(tensor)]
 
         return _mapped(args, "input", replace), _mapped(kwargs, "kwarg", replace)
 

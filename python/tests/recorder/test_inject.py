@@ -48,6 +48,28 @@ def test_a_run_with_its_own_values_is_bit_identical(tmp_path: Path, kind: str, l
     assert sorted(Dump(tmp_path / "again", 1).names) == sorted(Dump(tmp_path / "dump", 1).names)
 
 
+class Attends(torch.nn.Module):
+    """Attention of a module, which calls other functions where query and key are not one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.attention = torch.nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x)[0]
+
+
+def test_a_tensor_that_is_given_twice_stays_one(tmp_path: Path) -> None:
+    names = []
+    for folder, settings in (("base", {}), ("dump", {"inject": tmp_path / "base"})):
+        model = Attends()
+        with probe.capture(tmp_path / folder, model=model, task="tensor", step_on="program", level="mix", **settings):
+            model(given().reshape(1, 3, 8)).sum().backward()
+        names.append(sorted(Dump(tmp_path / folder).names))
+    assert names[0] == names[1] and any("transpose" in name for name in names[0])
+
+
 def test_the_named_call_reads_what_was_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = run(tmp_path, "base", work(1.0))
     off = run(tmp_path, "off", work(2.0))
