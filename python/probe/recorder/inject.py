@@ -82,13 +82,15 @@ class Injection:
         if ("gradients" if ".backward" in name else "inputs") not in self._what:
             return args, kwargs
         given = self._recorded(name, ("input", "kwarg"))
-        once: dict[int, torch.Tensor] = {}
+        once: dict[tuple[int, bool], torch.Tensor] = {}
 
         def replace(path: str, tensor: torch.Tensor) -> torch.Tensor:
-            # A tensor that is given twice stays one: attention asks `query is key`, and calls other functions where it is not.
-            if id(tensor) not in once:
-                once[id(tensor)] = self._replaced(name, path, tensor, given, keeps=".".join(path.split(".")[:2]) in written)
-            return once[id(tensor)]
+            # A tensor that is given twice stays one: attention asks `query is key`, and calls other functions where it is not. What is
+            # written to keeps its memory, though it is read as well (`out=`).
+            keeps = ".".join(path.split(".")[:2]) in written
+            if (id(tensor), keeps) not in once:
+                once[id(tensor), keeps] = self._replaced(name, path, tensor, given, keeps)
+            return once[id(tensor), keeps]
 
         return _mapped(args, "input", replace), _mapped(kwargs, "kwarg", replace)
 

@@ -6,6 +6,7 @@ use super::super::ops::Kind;
 use super::super::precision::Precision;
 use super::Place;
 use super::chance::rounded_by;
+use probe_dump::Slot;
 
 /// Error of sums in binary64 that are added.
 const ADDED: f64 = 1e-9;
@@ -50,11 +51,14 @@ pub(super) fn changed(flow: &Flow<'_>, place: Place) -> Option<Changed> {
     }
 }
 
-/// A result that holds all that was read has its norm.
+/// A result that holds all that was read has its norm. Masks and indices choose what is copied, and may do so otherwise under noise.
 fn copied(flow: &Flow<'_>, place: Place) -> Option<Changed> {
     let (node, made) = (&flow.nodes[place.0], flow.fact(place));
     let read = || node.given().map(|slot| flow.fact((place.0, slot))).filter(|fact| fact.is_float);
-    let is_whole = read().all(|fact| fact.dtype == made.dtype && fact.is_measured && !fact.swamped)
+    let chooses =
+        || node.given().map(|slot| flow.fact((place.0, slot))).any(|fact| fact.is_tensor && !fact.is_float);
+    let is_whole = !chooses()
+        && read().all(|fact| fact.dtype == made.dtype && fact.is_measured && !fact.swamped)
         && (read().map(|fact| fact.len).sum::<f64>() - made.len).abs() < 0.5;
     if !is_whole {
         return None;
@@ -86,7 +90,7 @@ fn sum_error(flow: &Flow<'_>, place: Place) -> f64 {
 fn probabilities(flow: &Flow<'_>, place: Place) -> Option<Changed> {
     let precision = Precision::of(flow.fact(place).dtype?).filter(|_| sum_error(flow, place) <= 0.0)?;
     let (b, c) = flow.pair.slot_at(place.0, place.1);
-    let mean = |slot: Option<&probe_dump::Slot>| slot?.value.tensor()?.statistics.mean();
+    let mean = |slot: Option<&Slot>| slot?.value.tensor()?.statistics.mean();
     let (b, c) = (mean(b)?, mean(c)?);
     // The dimension is the one whose size the baseline's mean tells.
     let off = |mean: f64, size: u64| (mean * size as f64 - 1.0).abs();

@@ -37,6 +37,24 @@ fn a_copy_has_the_norm_of_what_it_reads() {
 }
 
 #[test]
+fn a_mask_may_choose_otherwise() {
+    let (x, mask) = (Drawn::normal(7, &[40, 30]), Drawn::normal(8, &[40, 30]));
+    let off = x.off(9, 1e-2);
+    let mut chosen = off.clone();
+    chosen.values[600] = 0.0;
+    let judged = |masked: bool| {
+        let mut part = Part::of_statistics();
+        part.op("Tensor.masked_fill.0.forward").tensor("input.0", &x, &off);
+        if masked {
+            part.tensor("input.1", &mask, &mask).integers_of(&[0, 1]);
+        }
+        beyond(part.tensor("output.0", &x, &chosen))
+    };
+    assert!(judged(true) < 2.0);
+    assert!(judged(false) > 100.0);
+}
+
+#[test]
 fn probabilities_of_a_row_add_up_to_one() {
     let x = Drawn::normal(5, &[40, 30]);
     let off = x.off(6, 1e-2);
