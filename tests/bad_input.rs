@@ -59,6 +59,21 @@ fn an_index_that_is_none_is_named_with_the_repair() {
 }
 
 #[test]
+fn a_damaged_index_is_named_beside_steps_that_one_side_lacks() {
+    let place = Place::new();
+    place.dump("baseline/step0/rank0", Task::Tensor);
+    place.dump("baseline/step2/rank0", Task::Tensor);
+    place.dump("candidate/step0/rank0", Task::Tensor);
+    let damaged = place.path("candidate/step0/rank0/dump.json");
+    fs::write(&damaged, "{").unwrap();
+    Compare::new(place.path("baseline"), place.path("candidate")).run().failed(&[
+        "step 2 rank 0: only the baseline has it",
+        damaged.to_str().unwrap(),
+        "not a complete JSON index",
+    ]);
+}
+
+#[test]
 fn values_that_nobody_recorded_do_not_make_two_runs_agree() {
     let place = Place::new();
     place.write("blind/dump.json", index("statistics", &one_op("{}")));

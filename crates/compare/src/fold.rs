@@ -6,6 +6,9 @@ use super::pipeline::DonePart;
 use probe_dump::{Dump, LevelFilter, PartKey, Rank};
 use probe_judge::{Incomplete, RunInfo, RunJudge, RunVerdict, Summary, Verdict};
 
+/// Reasons that an error names, of parts that could not be compared.
+const NAMED: usize = 3;
+
 /// Step and rank.
 pub type Place = (u64, u32);
 
@@ -150,18 +153,18 @@ impl Fold {
 fn nothing_compared(run: RunJudge, sides: &[SideInfo; 2], level: LevelFilter) -> CompareError {
     let summary = run.finish(RunInfo::default(), RunInfo::default(), 0.0);
     let missing = sides.iter().find(|side| side.info.ops == 0);
-    let reason = match (summary.incomplete.first(), missing) {
-        (Some(Incomplete { place, reason }), Some(_)) => format!("{place}: {reason}"),
-        (None, Some(SideInfo { info, selected: false })) => {
+    let reason = match (&*summary.incomplete, missing) {
+        (incomplete @ [_, ..], Some(_)) => reasons(incomplete),
+        ([], Some(SideInfo { info, selected: false })) => {
             format!(
                 "{}: --step and --rank select nothing; it has steps {:?} and ranks {:?}",
                 info.path, info.steps, info.ranks
             )
         }
-        (None, Some(SideInfo { info, .. })) if level != LevelFilter::All => {
+        ([], Some(SideInfo { info, .. })) if level != LevelFilter::All => {
             format!("{}: holds no op of --level {level}; try --level all", info.path)
         }
-        (None, Some(SideInfo { info, .. })) => {
+        ([], Some(SideInfo { info, .. })) => {
             format!("{}: holds no op; the capture recorded nothing, capture it again", info.path)
         }
         (_, None) => {
@@ -173,4 +176,18 @@ fn nothing_compared(run: RunJudge, sides: &[SideInfo; 2], level: LevelFilter) ->
         }
     };
     CompareError::Nothing { reason }
+}
+
+/// Returns why parts could not be compared, in one line: a file that is damaged may be named behind a step that one side lacks.
+fn reasons(incomplete: &[Incomplete]) -> String {
+    let first: Vec<String> = incomplete
+        .iter()
+        .take(NAMED)
+        .map(|Incomplete { place, reason }| format!("{place}: {reason}"))
+        .collect();
+    let more = match incomplete.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    format!("{}{more}", first.join("; "))
 }
