@@ -141,6 +141,8 @@ pub(super) struct Part {
     /// All elements are rounded to binary32.
     is_single: bool,
     step: u64,
+    /// Steps since the one recorded before.
+    since: Option<u64>,
 }
 
 impl Part {
@@ -162,6 +164,12 @@ impl Part {
     /// Makes it one of a step behind the first.
     pub(super) fn later(mut self) -> Self {
         self.step = 1;
+        self
+    }
+
+    /// Makes it the step behind one that was recorded.
+    pub(super) fn next(mut self) -> Self {
+        (self.step, self.since) = (1, Some(1));
         self
     }
 
@@ -298,7 +306,7 @@ impl Part {
         let Alignment { ops, .. } = align(&baseline, &candidate, &Mapping::default());
         let substitutions = substitutions(&baseline, &candidate, &ops);
         let pair =
-            PartPair { step: self.step, rank: 0, since: None, baseline, candidate, ops, substitutions };
+            PartPair { step: self.step, rank: 0, since: self.since, baseline, candidate, ops, substitutions };
         let mut evidence = PartEvidence::default();
         let mut values = self.values.iter();
         for op in &pair.ops {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{Change, is_matrix, rounded};
 use crate::drawn::{Drawn, Part};
+use crate::{Cause, History};
 use probe_dump::{Content, DType, Sketch, SketchVersion, TensorRef};
 use probe_measure::observe;
 
@@ -55,4 +56,35 @@ fn a_vector_stays_one_among_dimensions_of_size_one() {
     };
     assert!(!of(&[64]) && !of(&[1, 1, 64]) && !of(&[64, 1, 1]));
     assert!(of(&[8, 64]) && of(&[8, 1, 3]));
+}
+
+#[test]
+fn a_teacher_that_follows_its_student_at_another_rate_is_named() {
+    let (x, gradient) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[20, 30]));
+    let (student, teacher) = (Drawn::normal(3, &[20, 30]), Drawn::normal(4, &[20, 30]));
+    // The teacher's weight at two rates; the student learns alike on both sides.
+    let step = |learned: f64, rates: [f64; 2]| {
+        let student = student.map(|value| value * (1.0 + learned));
+        let [b, c] = rates.map(|rate| teacher.map(|value| value * (1.0 + rate)));
+        let mut part = Part::of_statistics();
+        for (module, b, c) in [("student", &student, &student), ("teacher", &b, &c)] {
+            part.op(&format!("Module.{module}.Linear.forward.0")).tensor("input.0", &x, &x);
+            part.tensor("parameter.weight", b, c).tensor("output.0", &x.linear(b), &x.linear(c));
+        }
+        part.op("Module.student.Linear.parameters_grad").tensor("grad.weight", &gradient, &gradient);
+        part
+    };
+    let named = |rates: [f64; 2]| {
+        let (_, history) = step(0.0, [0.0; 2]).judged_after(&History::default(), "");
+        let (judged, _) = step(0.01, rates).next().judged_after(&history, "");
+        judged.findings.into_iter().map(|found| (found.op, found.cause)).next()
+    };
+    assert_eq!(named([1e-3, 1e-3]), None);
+    for other in [4e-3, 1e-4] {
+        assert_eq!(
+            named([1e-3, other]),
+            Some(("Module.teacher.Linear.forward.0".into(), Cause::Input)),
+            "{other}"
+        );
+    }
 }
