@@ -94,6 +94,9 @@ impl Drawn {
     }
 
     fn evidence(&self, other: &Self, dtype: DType) -> Evidence {
+        if self.shape != other.shape {
+            return Evidence::Nothing;
+        }
         let bytes = |drawn: &Self| -> Vec<u8> {
             match dtype {
                 DType::F32 => drawn.values.iter().flat_map(|&value| (value as f32).to_le_bytes()).collect(),

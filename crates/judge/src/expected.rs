@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::choices;
-use super::difference::{ByIdentity, Fact, Identities};
+use super::difference::{ByIdentity, Difference, Fact, Identities};
 use super::flow::{Flow, Place};
 use super::history::APART;
 use super::ops::Kind;
@@ -294,6 +294,10 @@ impl<'f, 'a> Walk<'f, 'a> {
     /// behind it move: a sketch or statistics do not tell how many.
     fn flipped(&self, place: Place) -> f64 {
         let fact = self.flow.fact(place);
+        // An expert that was given more tokens, or fewer.
+        if fact.difference == Difference::Shape && self.may_select_others(place) {
+            return rows_apart(self.flow, place);
+        }
         let is_listed = || fact.identity.is_some_and(|identity| self.listed.contains(&identity));
         let is_counted = || matches!(self.flow.evidence.at(place.0, place.1), Evidence::Data(_));
         if fact.flipped > 0.0 && is_listed() && !is_counted() { 1.0 } else { fact.flipped }
@@ -306,6 +310,14 @@ impl<'f, 'a> Walk<'f, 'a> {
             made.path = path;
         }
     }
+}
+
+/// Returns the share of the rows of a value by which it is longer on one side.
+fn rows_apart(flow: &Flow<'_>, place: Place) -> f64 {
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
+    let [b, c] =
+        [b, c].map(|slot| slot.and_then(|slot| slot.value.tensor()).map_or(0.0, |of| of.len() as f64));
+    (b - c).abs() / b.max(c).max(1.0)
 }
 
 /// Returns the positions of the forward ops that read each value.

@@ -120,11 +120,10 @@ impl Walk<'_, '_> {
     /// Returns the error that an arrival may have by what came before it: unrecorded functions may have made it
     /// from that.
     fn explained_on_arrival(&self, place: Place) -> f64 {
-        let coarse = self.setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
         let fact = self.flow.fact(place);
         match self.flow.side(place) {
             SlotSide::Parameter => 0.0,
-            _ if transfer::may_select_others(self.flow, place, self.worst.max(coarse)) => 1.0,
+            _ if self.may_select_others(place) => 1.0,
             _ if !self.flow.nodes[place.0].is_backward() && self.was_rounded(place) => {
                 self.worst.max(fact.relative())
             }
@@ -142,6 +141,12 @@ impl Walk<'_, '_> {
             }
             _ => self.worst,
         }
+    }
+
+    /// Returns true if a value may hold other rows of what a surrounding module was given, since noise has flipped a choice.
+    pub(super) fn may_select_others(&self, place: Place) -> bool {
+        let coarse = self.setting.coarsest.map_or(0.0, |coarse| coarse.unknown);
+        transfer::may_select_others(self.flow, place, self.worst.max(coarse))
     }
 
     /// Returns the error of a result before this value that has its elements: the property `mT` of a tensor makes a view

@@ -143,3 +143,37 @@ fn the_places_of_a_sorted_row_change_with_the_distance_of_neighbours() {
     assert!(judged("argsort", 1e-6));
     assert!(judged("bucketize", 1e-2), "a threshold is no neighbour");
 }
+
+/// What is named of a block whose experts get a token more and a token less on one side, in binary16 or not.
+fn routed(in_half: bool) -> Vec<String> {
+    let tokens = Drawn::normal(1, &[480, 64]);
+    let off = tokens.off(2, if in_half { 3e-4 } else { NOISE });
+    let rows = |of: &Drawn, count: usize| Drawn {
+        shape: vec![count as u64, 64],
+        values: of.values[..count * 64].to_vec(),
+    };
+    let mut part = Part::default();
+    let add = |part: &mut Part, name: &str, given: [&Drawn; 2], made: [&Drawn; 2]| {
+        part.op(name);
+        for (path, [b, c]) in [("input.0", given), ("output.0", made)] {
+            part.tensor(path, b, c);
+            if in_half {
+                part.binary16();
+            }
+        }
+    };
+    for (expert, (b, c)) in [(230, 231), (250, 249)].into_iter().enumerate() {
+        let [b, c] = [rows(&tokens, b), rows(&off, c)];
+        let name = format!("Module.block.experts.{expert}.Mlp.forward.0");
+        add(&mut part, &name, [&b, &c], [&b.map(f64::tanh), &c.map(f64::tanh)]);
+    }
+    let made = tokens.map(f64::tanh);
+    add(&mut part, "Module.block.Block.forward.0", [&tokens, &off], [&made, &made.off(3, 0.06)]);
+    part.judged("").findings.into_iter().map(|found| found.op).collect()
+}
+
+#[test]
+fn a_block_whose_experts_got_other_tokens_is_off_by_these() {
+    assert_eq!(routed(true), [""; 0]);
+    assert!(!routed(false).is_empty(), "noise flips no choice");
+}
