@@ -3,7 +3,7 @@
 //! The gradient of each parameter depends on all that the loss is made of. If those of every parameter agree, and the
 //! losses, then no op that one side alone has changes what is learned, whatever the values in between are.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::Cause;
 use super::candidate::Candidate;
@@ -28,7 +28,7 @@ pub(super) const ADDED_UP: f64 = 64.0;
 /// Largest error of an end that still agrees.
 const LARGEST: f64 = 0.03;
 
-/// Error, relative to the largest gradient, that binary32 leaves in one of which nearly all cancels: 8 roundings.
+/// Error, relative to the largest gradient beside it, that binary32 leaves in one of which nearly all cancels: 8 roundings.
 const CANCELLED: f64 = 8.0 * Precision::BINARY32.unknown;
 
 /// Multiple of what the ends may be off by from which on a difference would show there, had nothing undone it: a residual
@@ -224,7 +224,14 @@ pub(super) fn is_end(flow: &Flow<'_>, place: Place) -> bool {
 
 /// Returns true if these gradients and the losses agree up to `bound`.
 fn agree(flow: &Flow<'_>, gradients: &[Place], bound: f64) -> bool {
-    let size = gradients.iter().map(|&place| flow.fact(place).norm).fold(0.0, f64::max);
+    let norm = |place: &Place| flow.fact(*place).norm;
+    let size = gradients.iter().map(norm).fold(0.0, f64::max);
+    // What cancels was made of what the gradients of its neighbours are made of: an embedding's may be a thousand times as large.
+    let mut beside: HashMap<&str, f64> = HashMap::new();
+    for place in gradients {
+        let largest = beside.entry(around(flow, *place)).or_default();
+        *largest = largest.max(norm(place));
+    }
     let is_near = |place: &Place| {
         let fact = flow.fact(*place);
         match fact.difference {
@@ -235,13 +242,20 @@ fn agree(flow: &Flow<'_>, gradients: &[Place], bound: f64) -> bool {
                 let error = fact.distance.max(fact.likely * fact.norm);
                 let left = if flow.shape(*place).len() > 1 { bound / ADDED_UP } else { bound };
                 let is_noise = error > UNJUDGED * fact.norm && error <= left * size;
-                error <= bound * fact.norm || is_noise || error <= CANCELLED * size
+                let cancels = beside.get(around(flow, *place)).is_some_and(|size| error <= CANCELLED * size);
+                error <= bound * fact.norm || is_noise || cancels
             }
             _ => fact.allowed,
         }
     };
     let last = gradients.last().map_or(0, |place| place.0);
     size > 0.0 && gradients.iter().all(is_near) && losses(flow, last).all(|place| is_near(&place))
+}
+
+/// Returns the path of the module around that of a gradient; what has no path has none around it.
+fn around<'f>(flow: &'f Flow<'_>, place: Place) -> &'f str {
+    let module = flow.nodes[place.0].op.name.module_path().unwrap_or_default();
+    module.rsplit_once('.').map_or("", |(around, _)| around)
 }
 
 /// Returns the numbers of the forward pass that no op reads, up to the last gradient: what is computed behind it (norms in
@@ -273,6 +287,22 @@ mod tests {
         };
         assert!(agrees(&[900]));
         assert!(!agrees(&[30, 30]));
+    }
+
+    #[test]
+    fn rounding_that_cancels_is_measured_by_the_gradients_beside() {
+        let (table, small) =
+            (Drawn::normal(5, &[40, 30]), Drawn::normal(6, &[30, 30]).map(|value| 5e-4 * value));
+        let agrees = |beside: &str| {
+            let mut part = Part::default();
+            part.op(&format!("Module.{beside}.Embedding.parameters_grad.0"));
+            part.tensor("grad.weight", &table, &table);
+            part.op("Module.model.block.query.Linear.parameters_grad.0");
+            part.tensor("grad.weight", &small, &small.off(7, 3e-3));
+            part.flow(|flow| agree(flow, &gradients(flow).collect::<Vec<_>>(), 1e-4))
+        };
+        assert!(agrees("model.block.table"));
+        assert!(!agrees("model.table"));
     }
 
     #[test]
