@@ -196,6 +196,10 @@ impl Budget<'_, '_> {
     fn of_input(&self, place: Place) -> InputError {
         let fact = self.flow.fact(place);
         let own = seen(self.flow, place);
+        // Nothing is in proportion to zero: what noise makes of it was held against the scale of the op that made it.
+        if fact.norm <= 0.0 {
+            return own;
+        }
         let known = fact.identity.and_then(|identity| self.made.get(&identity)).copied();
         let relative = match known {
             Some(may) => may.min(own.relative),
@@ -220,8 +224,26 @@ fn seen(flow: &Flow<'_>, place: Place) -> InputError {
 
 #[cfg(test)]
 mod tests {
-    use super::{beyond_half, parameter_gradients};
+    use super::{Budget, beyond_half, parameter_gradients};
+    use crate::difference::ByIdentity;
     use crate::drawn::{Drawn, Part};
+
+    #[test]
+    fn noise_beside_a_baseline_of_zeros_counts_whole() {
+        let x = Drawn::normal(1, &[40, 30]);
+        let absolute = |baseline: &Drawn| {
+            let mut part = Part::default();
+            part.op("Torch.sin.0.forward").tensor("input.0", baseline, &x).tensor("output.0", &x, &x);
+            part.flow(|flow| {
+                let inside = vec![0.0; flow.nodes.len()];
+                let budget = Budget { flow, made: ByIdentity::default(), inside, largest: 0.1 };
+                budget.of_input((0, 0)).absolute
+            })
+        };
+        assert!((absolute(&x.map(|_| 0.0)) / x.norm() - 1.0).abs() < 1e-9);
+        let half = x.map(|value| 0.5 * value);
+        assert!((absolute(&half) / half.norm() - 0.1).abs() < 1e-9);
+    }
 
     #[test]
     fn matrices_tell_if_half_of_all_gradients_are_off() {
