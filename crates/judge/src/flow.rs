@@ -65,10 +65,11 @@ impl Node<'_> {
         self.is_backward() && (self.traits.is_gradient || !self.is_dispatcher())
     }
 
-    /// Splits what a gradient is made from: the incoming gradients, and what the forward pass left. Dispatcher ops
-    /// list that among their inputs, after the gradient.
+    /// Splits what a gradient is made from: the incoming gradients, and what the forward pass left. Dispatcher ops, and
+    /// functions that are called for a gradient, list that among their inputs, after the gradient.
     pub(super) fn incoming<'p, T>(&self, given: &'p [T], saved: &'p [T]) -> (&'p [T], &'p [T]) {
-        if self.is_dispatcher() { given.split_at(given.len().min(1)) } else { (given, saved) }
+        let lists = self.is_dispatcher() || self.traits.is_gradient;
+        if lists { given.split_at(given.len().min(1)) } else { (given, saved) }
     }
 
     /// Number of slots.

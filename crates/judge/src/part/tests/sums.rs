@@ -48,3 +48,25 @@ fn clipping_scales_all_gradients_by_the_norm_of_all() {
     assert!(is_named(1e-7), "nothing else is off by as much");
     assert!(!is_named(1e-3));
 }
+
+#[test]
+fn the_gradient_of_a_softmax_that_is_called_for_is_what_its_mean_leaves() {
+    // Probabilities that are nearly alike, and a gradient that is nearly one number in each row.
+    let p = Drawn::normal(31, &[40, 30]).map(|value| (1.0 + 0.05 * value) / 30.0);
+    let g = Drawn::normal(32, &[40, 30]).map(|value| 1.0 + 2e-3 * value);
+    let made = |g: &Drawn| {
+        let product = g.with(&p, |g, p| g * p);
+        let row = |at: usize| product.values[at / 30 * 30..][..30].iter().sum::<f64>();
+        let values = product.values.iter().zip(&p.values).enumerate();
+        Drawn { values: values.map(|(at, (product, p))| product - p * row(at)).collect(), ..g.clone() }
+    };
+    let judged = |error: f64| {
+        let other = g.off(33, 1e-7);
+        let mut part = Part::of_binary32();
+        part.op("Torch._softmax_backward_data.0.backward").tensor("input.0", &g, &other);
+        part.tensor("input.1", &p, &p).tensor("output.0", &made(&g), &made(&other).off(34, error));
+        part.judged("").findings.len()
+    };
+    assert_eq!(judged(0.0), 0);
+    assert_eq!(judged(0.5), 1);
+}
