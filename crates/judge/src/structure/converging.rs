@@ -395,8 +395,12 @@ impl<'f, 'a> Agreement<'f, 'a> {
     pub(super) fn undoes(&self, position: usize) -> bool {
         let (flow, node) = (self.flow, &self.flow.nodes[position]);
         let given = node.given().map(|slot| flow.fact((position, slot)));
-        let given = given.filter(|fact| fact.difference == Difference::Numbers);
-        let carried = given.map(Fact::relative).fold(0.0, f64::max);
+        let carried = given.map(|fact| match fact.difference {
+            Difference::Numbers => fact.relative(),
+            Difference::Shape => 1.0,
+            _ => 0.0,
+        });
+        let carried = carried.fold(0.0, f64::max);
         let is_left = |place: Place| match flow.fact(place).difference {
             Difference::None => false,
             Difference::Numbers => self.error(place) > self.bound(0.0) || !self.is_undone(place, carried),

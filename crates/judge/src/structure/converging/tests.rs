@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use super::Agreement;
 use crate::drawn::{Drawn, Part};
 use crate::expected::ExpectedErrors;
+use crate::precision::Precision;
 
 #[test]
 fn a_gradient_is_followed_to_the_parameter_that_an_op_handed_on() {
@@ -61,4 +62,23 @@ fn other_labels_are_told_by_the_gradient_of_a_loss_that_is_the_same() {
     };
     assert!(leads(&g.off(5, 0.5)));
     assert!(!leads(&g), "labels that a loss ignores");
+}
+
+#[test]
+fn an_op_that_makes_the_same_of_another_shape_undoes_that() {
+    let (packed, wide) = (Drawn::normal(1, &[20, 30]), Drawn::normal(1, &[40, 15]));
+    let made = Drawn::normal(3, &[20, 20]);
+    let undoes = |read: &Drawn, other: &Drawn| {
+        let mut part = Part::of_binary32();
+        part.op("Functional.conv2d.0.forward")
+            .tensor("input.0", &packed, read)
+            .tensor("output.0", &made, other);
+        part.flow(|flow| {
+            let expected = ExpectedErrors::default();
+            Agreement::of(flow, &expected, &[], Some(&Precision::BINARY32), false).undoes(0)
+        })
+    };
+    assert!(undoes(&wide, &made.off(4, 1e-7)));
+    assert!(!undoes(&wide, &made.off(4, 1e-3)));
+    assert!(!undoes(&packed, &made.off(4, 1e-7)), "nothing to be undone");
 }
