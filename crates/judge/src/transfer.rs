@@ -314,6 +314,15 @@ pub(super) fn spread_out(flow: &Flow<'_>, place: Place) -> f64 {
     (square / (square - mean * mean).max(square * 1e-6)).sqrt()
 }
 
+/// Returns the largest error of an element; for a sketch, of the few that share its lane.
+pub(super) fn largest_error(flow: &Flow<'_>, place: Place) -> Option<f64> {
+    match flow.evidence.at(place.0, place.1) {
+        Evidence::Data(kept) => kept.metrics().max_abs_err,
+        Evidence::Recorded(recorded) => recorded.sketch.as_ref().map(|sketch| sketch.largest_lane),
+        Evidence::Unreadable(_) | Evidence::Nothing => None,
+    }
+}
+
 /// Returns the root of the sum of squares.
 pub(super) fn root(values: impl Iterator<Item = f64>) -> f64 {
     values.map(|value| value * value).sum::<f64>().sqrt()

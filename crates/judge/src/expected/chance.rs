@@ -32,7 +32,7 @@ impl Walk<'_, '_> {
             return false;
         }
         let fact = self.flow.fact(place);
-        let alone = self.largest_error(place);
+        let alone = transfer::largest_error(self.flow, place);
         let chosen = if node.is_dispatcher() { given.get(1..).unwrap_or_default() } else { saved };
         let near = largest(chosen.iter().map(|(_, error)| error.relative));
         let incoming = given.first().map_or(0.0, |(place, _)| self.flow.fact(*place).largest);
@@ -44,7 +44,8 @@ impl Walk<'_, '_> {
     pub(super) fn is_one_element(&self, place: Place) -> bool {
         let fact = self.flow.fact(place);
         fact.distance > 0.0
-            && self.largest_error(place).is_some_and(|alone| alone >= ONE_ELEMENT * fact.distance)
+            && transfer::largest_error(self.flow, place)
+                .is_some_and(|alone| alone >= ONE_ELEMENT * fact.distance)
     }
 
     /// Returns true if unrecorded functions rounded a value to few numbers, as quantisation does, and what differs may be
@@ -75,17 +76,8 @@ impl Walk<'_, '_> {
     pub(super) fn may_be_few_choices(&self, place: Place) -> bool {
         let fact = self.flow.fact(place);
         let flips = FEW + transfer::flips(fact.len, self.worst);
-        let alone = self.largest_error(place).unwrap_or(fact.distance);
+        let alone = transfer::largest_error(self.flow, place).unwrap_or(fact.distance);
         alone * flips.sqrt() >= ONE_ELEMENT * fact.distance
-    }
-
-    /// Returns the largest error of an element; for a sketch, of the few that share its lane.
-    fn largest_error(&self, place: Place) -> Option<f64> {
-        match self.flow.evidence.at(place.0, place.1) {
-            Evidence::Data(kept) => kept.metrics().max_abs_err,
-            Evidence::Recorded(recorded) => recorded.sketch.as_ref().map(|sketch| sketch.largest_lane),
-            _ => None,
-        }
     }
 
     /// Returns true if few elements of an op's results are independent, so that noise may be a factor common

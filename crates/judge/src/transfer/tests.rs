@@ -332,3 +332,25 @@ fn a_root_has_its_error_where_a_quotient_by_it_is_largest() {
     assert!(error > 2.0 * by_size, "{error:.1e} against {by_size:.1e}");
     assert!((1.0..20.0).contains(&(explained / error)), "{explained:.1e} for {error:.1e}");
 }
+
+#[test]
+fn a_row_that_is_read_often_is_as_often_off() {
+    // One element of a table of 32 rows is off, in a row that half of all places read.
+    let table = Drawn::normal(91, &[32, 4]);
+    let mut off = table.clone();
+    off.values[0] += 0.01;
+    let read = |of: &Drawn| {
+        let rows = (0..144).map(|at| if at % 2 == 0 { 0 } else { at % 32 });
+        Drawn {
+            shape: vec![144, 4],
+            values: rows.flat_map(|row| of.values[4 * row..][..4].to_vec()).collect(),
+        }
+    };
+    let (error, explained) = errors(
+        "Functional.embedding.0.forward",
+        &[(table.clone(), off.clone())],
+        &(read(&table), read(&off)),
+    );
+    assert!(error > 3.0 * table.with(&off, |b, c| b - c).norm() / table.norm());
+    assert!((1.0..2.0).contains(&(explained / error)), "{explained:.1e} for {error:.1e}");
+}

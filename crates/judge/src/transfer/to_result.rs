@@ -4,7 +4,7 @@ use super::super::ops::{Kind, parameter};
 use super::super::slope;
 use super::{
     BOTH_SIDES, FEW, ONE_FLIP, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors,
-    is_logarithm, largest, multiplied, of_divisor, root, rows_summed,
+    is_logarithm, largest, largest_error, multiplied, of_divisor, root, rows_summed,
 };
 use probe_dump::{Scalar, Value};
 
@@ -25,7 +25,8 @@ impl Passage<'_, '_> {
                 absolute * largest(spread).max(1.0) / scale
             }
             Kind::Sampled => self.to_sampled(),
-            Kind::Copy | Kind::Embedding => relative.max(absolute / scale),
+            Kind::Copy => relative.max(absolute / scale),
+            Kind::Embedding => relative.max(absolute.max(self.of_rows_read_often()) / scale),
             Kind::Lipschitz => relative.max(SLOPE * absolute / scale),
             Kind::Sloped => root(self.given.iter().map(|&(place, error)| match slope::of(flow, place) {
                 Some(slope) => slope * error.absolute / scale,
@@ -89,6 +90,18 @@ impl Passage<'_, '_> {
         let expected =
             largest(self.given.iter().map(|(place, error)| error.absolute * self.len(*place).sqrt()));
         if expected > ONE_FLIP { expected + FEW } else { 0.0 }
+    }
+
+    /// Where a table is read more often than it has rows, the row that is off most may be most of what is read: that of a
+    /// distance, of a type.
+    fn of_rows_read_often(&self) -> f64 {
+        let errors = self.given.iter().filter_map(|&(table, _)| {
+            let width = *self.flow.shape(table).last()? as f64;
+            let often = self.fact.len > self.len(table);
+            let alone = largest_error(self.flow, table).filter(|_| often)?;
+            Some(alone * (self.fact.len / width.max(1.0)).sqrt())
+        });
+        largest(errors)
     }
 
     /// A place that is off by part of the distance between two elements takes as much of the difference between them, in
