@@ -428,6 +428,11 @@ impl<'a> Flow<'a> {
         std::iter::successors(self.parent(position), |&outer| self.parent(outer)).take(MAX_NESTING)
     }
 
+    /// Returns true for a value of more than one dimension, but for those of size one.
+    pub(super) fn is_matrix(&self, place: Place) -> bool {
+        self.shape(place).iter().filter(|size| **size > 1).count() > 1
+    }
+
     /// Returns the results of the ops inside a module call.
     pub(super) fn within(&self, outer: usize) -> impl Iterator<Item = Place> + '_ {
         let inner = (0..outer).filter(move |&op| self.around(op).any(|around| around == outer));

@@ -144,7 +144,7 @@ fn weighed(
     let fact = flow.fact(place);
     let precision = Precision::of(fact.dtype?)?;
     let one = |role, error: f64, explained: f64, least: f64| {
-        let kind = if divides && !is_matrix(flow, place) { Kind::Update } else { Kind::Add };
+        let kind = if divides && !flow.is_matrix(place) { Kind::Update } else { Kind::Add };
         let clean = gradient <= 0.0;
         let errors = (error, explained, least);
         Some(ExpectedError { kind, clean, ..change_of(flow, place, role, precision, errors)? })
@@ -159,8 +159,9 @@ fn weighed(
         }
         _ => return None,
     };
+    // The change is rounded too, also where it leaves next to nothing.
     let resolution =
-        precision.least.max(2.0 * SKETCH_NOISE).max(2.0 * fact.noise) * fact.norm / change.size[0];
+        precision.least.max(2.0 * SKETCH_NOISE).max(2.0 * fact.noise) * (fact.norm / change.size[0]).max(1.0);
     let noise = match gradient {
         _ if gradient >= LARGEST_GRADIENT_ERROR => 2.0,
         _ if divides && gradient > 0.0 => (ADAPTIVE * gradient.sqrt()).max(match *flow.shape(place) {
@@ -172,7 +173,7 @@ fn weighed(
     };
     let rounded = rounded(resolution, fact.len);
     let error = change.error / change.size[0];
-    let size = if is_matrix(flow, place) { size.min(change.turned() + gradient) } else { size };
+    let size = if flow.is_matrix(place) { size.min(change.turned() + gradient) } else { size };
     let found = vec![
         one(ValueKind::Update, error, noise.min(2.0), resolution)?,
         one(ValueKind::UpdateSize, change.ratio().abs(), size, rounded)?,
@@ -186,11 +187,6 @@ fn rounded(resolution: f64, elements: f64) -> f64 {
     (2.0 * resolution * resolution.max(1.0 / elements.sqrt())).max(Precision::BINARY32.least)
 }
 
-/// Returns true for a parameter of more than one dimension, but for those of size one.
-fn is_matrix(flow: &Flow<'_>, place: Place) -> bool {
-    flow.shape(place).iter().filter(|size| **size > 1).count() > 1
-}
-
 /// Returns the part of a change's size that the error of the gradient explains, relative to it.
 fn size_explained(flow: &Flow<'_>, place: Place, gradient: f64, divides: bool) -> f64 {
     if gradient >= LARGEST_GRADIENT_ERROR {
@@ -198,7 +194,7 @@ fn size_explained(flow: &Flow<'_>, place: Place, gradient: f64, divides: bool) -
     }
     let (share, of_error, of_root) = SIZE;
     let size = share + of_error * gradient + of_root * gradient.sqrt();
-    if divides && !is_matrix(flow, place) && gradient > 0.0 { size.hypot(JOINT) } else { size }
+    if divides && !flow.is_matrix(place) && gradient > 0.0 { size.hypot(JOINT) } else { size }
 }
 
 /// Returns a weighed change of a value: its error, the part that is explained, and the least that counts.
@@ -330,7 +326,7 @@ pub(super) fn unlike_from_the_start(flow: &Flow<'_>) -> Identities {
             else {
                 continue;
             };
-            let change = Change::of(&was, &is).filter(|_| is_matrix(flow, before));
+            let change = Change::of(&was, &is).filter(|_| flow.is_matrix(before));
             moved.extend(change.map(|change| (identity, fact.distance / change.size[0].max(change.size[1]))));
         }
     }

@@ -211,7 +211,9 @@ impl Walk<'_, '_> {
             explained = explained.max(fact.distance / norm);
         }
         explained = explained.max(unseen.unwrap_or(0.0));
-        let of_bias = node.makes_gradients() && flow.shape(place).len() <= 1;
+        // Ops of the dispatcher sum the rows in an op of its own, which may keep their dimension.
+        let sums = node.makes_gradients() || node.is_backward() && node.traits.kind == Kind::Sum;
+        let of_bias = sums && !flow.is_matrix(place);
         if of_bias && (fact.norm < CANCELS * scale.norm || flow.pair.step > 0) {
             // The remainder of a cancelling sum is the common error of all its terms; drifted weights make one in all rows.
             explained *= scale.terms.sqrt();
@@ -315,6 +317,11 @@ fn conditioned(flow: &Flow<'_>, result: &Result<'_>) -> f64 {
     if node.traits.kind == Kind::Normalisation && !node.is_backward() {
         return result.given.first().map_or(1.0, |(place, _)| centring(flow, node, *place));
     }
+    if node.traits.kind == Kind::LogSoftmax && node.makes_gradients() {
+        // At the label it is a probability less 1.
+        let norm = flow.fact(result.place).norm.max(f64::MIN_POSITIVE);
+        return (size_at_labels(flow, result).unwrap_or(0.0) / norm).max(1.0);
+    }
     if node.base.contains("ctc_loss") && node.is_backward() {
         // Probabilities are kept as logarithms: rounding is relative to these, and a probability is off by as much
         // relative to itself.
@@ -322,6 +329,24 @@ fn conditioned(flow: &Flow<'_>, result: &Result<'_>) -> f64 {
         return largest(kept.map(|fact| fact.largest)).max(1.0);
     }
     1.0
+}
+
+/// Returns the norm of the gradient of a classification whose labels have no probability yet: a mean gives each row its
+/// part of the incoming gradient, a sum all of it.
+fn size_at_labels(flow: &Flow<'_>, result: &Result<'_>) -> Option<f64> {
+    let (op, slot) = result.place;
+    let (incoming, _) = flow.nodes[op].incoming(result.given, result.saved);
+    let incoming = flow.fact(incoming.first()?.0);
+    if incoming.len > 1.0 {
+        return Some(incoming.norm);
+    }
+    let classes = flow.shape((op, slot)).get(1).map_or(flow.fact((op, slot)).len, |&size| size as f64);
+    let rows = flow.fact((op, slot)).len / classes.max(1.0);
+    Some(if transfer::sums_rows(flow, op) {
+        incoming.norm * rows.sqrt()
+    } else {
+        incoming.norm / rows.sqrt()
+    })
 }
 
 /// Returns true for sums of zeros, which say nothing about the summation; a zero bias does not matter.

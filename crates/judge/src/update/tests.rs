@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Change, is_matrix, rounded};
+use super::{Change, State, rounded, weighed};
 use crate::drawn::{Drawn, Part};
 use crate::{Cause, History};
 use probe_dump::{Content, DType, Sketch, SketchVersion, TensorRef};
@@ -40,6 +40,38 @@ fn noise_turns_a_change_and_a_factor_does_not() {
 }
 
 #[test]
+fn a_few_elements_that_are_most_of_a_change_turn_it_by_their_own_noise() {
+    let weight = Drawn::normal(1, &[3000]);
+    let mut step = Drawn::normal(2, &[3000]).map(|value| 1e-3 * value);
+    step.values[..3].fill(1.0);
+    let mut theirs = step.clone();
+    theirs.values[..3].iter_mut().for_each(|value| *value *= 1.0 + 1e-4);
+    let after = |step: &Drawn| sketched(&weight.with(step, |weight, step| weight - step));
+    let before = sketched(&weight);
+    let change = Change::of(&[before.clone(), before], &[after(&step), after(&theirs)]).unwrap();
+    assert!(change.ratio().abs() < 2.0 * change.turned(), "{:e} {:e}", change.ratio(), change.turned());
+    let spread = self::change(|_, step| step * (1.0 + 1e-4));
+    assert!(spread.ratio().abs() > 4.0 * spread.turned(), "{:e} {:e}", spread.ratio(), spread.turned());
+}
+
+#[test]
+fn a_change_that_leaves_next_to_nothing_is_rounded_as_others_are() {
+    let of = |error: f64| {
+        let before = Drawn::normal(1, &[300]).map(|value| 0.01 * value);
+        let left = before.map(|value| 2e-3 * value);
+        let theirs = left.with(&before, |left, before| left + error * before);
+        let mut part = Part::of_binary32();
+        part.op("Optimizer.RMSprop.step.0").tensor("output.parameter.w", &left, &theirs);
+        let sketches = |values: [&Drawn; 2]| State::Sketched(values.map(sketched));
+        let states = (sketches([&before, &before]), sketches([&left, &theirs]));
+        let values = part.flow(|flow| weighed(flow, (0, 0), (&states.0, &states.1), 0.0, true)).unwrap().1;
+        values.iter().map(|value| value.error / value.least).fold(0.0, f64::max)
+    };
+    assert!(of(6e-8) < 1.0, "{}", of(6e-8));
+    assert!(of(1e-4) > 8.0, "{}", of(1e-4));
+}
+
+#[test]
 fn a_learning_rate_that_is_rounded_scales_a_change_and_a_faulty_one_is_seen() {
     let rate = f64::from(1e-3_f32) / 1e-3;
     let beyond = |by: f64| change(|_, step| by * step).ratio().abs() / rounded(1e-9, 3000.0);
@@ -52,7 +84,7 @@ fn a_vector_stays_one_among_dimensions_of_size_one() {
     let of = |shape: &[u64]| {
         let x = Drawn::normal(1, shape);
         let mut part = Part::default();
-        part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).flow(|flow| is_matrix(flow, (0, 0)))
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x, &x).flow(|flow| flow.is_matrix((0, 0)))
     };
     assert!(!of(&[64]) && !of(&[1, 1, 64]) && !of(&[64, 1, 1]));
     assert!(of(&[8, 64]) && of(&[8, 1, 3]));

@@ -70,3 +70,47 @@ fn the_gradient_of_a_softmax_that_is_called_for_is_what_its_mean_leaves() {
     assert_eq!(judged(0.0), 0);
     assert_eq!(judged(0.5), 1);
 }
+
+#[test]
+fn rows_that_are_off_alike_and_cancel_leave_their_common_error() {
+    // The gradient behind a mean over 400 places, of two samples that pull in opposite directions.
+    let sample = Drawn::normal(37, &[1, 30]);
+    let other = sample.map(|value| -0.95 * value);
+    let rows = |first: &Drawn, second: &Drawn| Drawn {
+        shape: vec![800, 30],
+        values: (0..800)
+            .flat_map(|at| if at < 400 { &first.values } else { &second.values })
+            .copied()
+            .collect(),
+    };
+    let sum = |first: &Drawn, second: &Drawn| first.with(second, |a, b| 400.0 * (a + b));
+    let (first, second) = (sample.off(38, 1e-2), other.off(39, 1e-2));
+    let judged = |error: f64| {
+        let mut part = Part::of_later_step();
+        let (b, c) = (rows(&sample, &other), rows(&first, &second));
+        part.op("Aten.tanh.0.forward").tensor("input.0", &b, &c).tensor("output.0", &b, &c);
+        part.op("Aten.sum.0.backward").tensor("input.0", &b, &c);
+        part.tensor("output.0", &sum(&sample, &other), &sum(&first, &second).off(40, error));
+        named(&part.judged("")).iter().any(|(op, _)| op.contains("sum"))
+    };
+    assert!(!judged(0.0));
+    assert!(judged(5.0));
+}
+
+#[test]
+fn the_gradient_at_a_label_that_is_all_but_certain_is_rounded_as_1_is() {
+    let (logits, labels) = (Drawn::normal(40, &[40, 30]), Drawn::normal(41, &[40]));
+    let judged = |size: f64, error: f64| {
+        // Probabilities less the label's 1, of the mean over 40 rows.
+        let gradient = Drawn::normal(42, &[40, 30]).map(|value| size * value / 40.0 / 30_f64.sqrt());
+        let one = Drawn { shape: vec![1], values: vec![1.0] };
+        let mut part = Part::of_binary32();
+        part.op("Functional.cross_entropy.0.forward").tensor("input.0", &logits, &logits);
+        part.tensor("input.1", &labels, &labels).integers_of(&[0, 1]).tensor("output.0", &one, &one);
+        part.op("Functional.cross_entropy.0.backward").tensor("input.0", &one, &one);
+        part.tensor("output.0", &gradient, &gradient.off(43, error)).judged("").findings.len()
+    };
+    assert_eq!(judged(1.0, 6e-5), 1);
+    assert_eq!(judged(5e-4, 6e-5), 0);
+    assert_eq!(judged(5e-4, 2e-2), 1);
+}
