@@ -329,6 +329,10 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let given = given.filter(|&place| self.flow.fact(place).is_float);
         let (within, outside): (Vec<Place>, Vec<Place>) =
             given.partition(|&place| self.is_made_in(place, region));
+        // Other gradients tell nothing of these, and a step by the sign of a gradient nothing of its size.
+        if node.traits.optimizes {
+            return within.iter().all(|&place| self.is_near(self.flow.fact(place), led));
+        }
         let largest = |places: &[Place]| {
             places.iter().map(|&place| self.flow.fact(place).relative()).fold(0.0, f64::max)
         };

@@ -82,3 +82,27 @@ fn an_op_that_makes_the_same_of_another_shape_undoes_that() {
     assert!(!undoes(&wide, &made.off(4, 1e-3)));
     assert!(!undoes(&packed, &made.off(4, 1e-7)), "nothing to be undone");
 }
+
+#[test]
+fn a_step_by_the_sign_of_a_gradient_does_not_undo_a_difference_of_it() {
+    let (g, other, weight) =
+        (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]), Drawn::normal(3, &[40, 30]));
+    let agrees = |error: f64| {
+        let off = g.off(4, error);
+        let mut part = Part::of_binary32();
+        part.op("Aten.mm.0.backward").tensor("input.0", &other, &other).tensor("output.0", &g, &off);
+        part.op("Optimizer.AdamW.step.0").tensor("input.grad.a", &g, &off);
+        part.tensor("input.grad.b", &other, &other.off(5, 1e-3)).tensor(
+            "output.parameter.a",
+            &weight,
+            &weight.off(6, 1e-9),
+        );
+        part.flow(|flow| {
+            let expected = ExpectedErrors::default();
+            let agreement = Agreement::of(flow, &expected, &[], Some(&Precision::BINARY32), false);
+            agreement.agrees(1, &[0].into(), &HashSet::new(), 0.0)
+        })
+    };
+    assert!(agrees(1e-7));
+    assert!(!agrees(1e-3));
+}
