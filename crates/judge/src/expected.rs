@@ -10,6 +10,8 @@ use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+pub(super) use conserved::broken;
+
 use super::choices;
 use super::difference::{ByIdentity, Difference, Fact, Identities};
 use super::flow::{Flow, Place};

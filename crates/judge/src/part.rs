@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::candidate::{Beyond, Candidate};
 use super::excess::{self, Granted};
-use super::expected::ExpectedErrors;
+use super::expected::{ExpectedErrors, broken};
 use super::flow::Flow;
 use super::hard_faults::{HardFaults, numeric};
 use super::history::{History, are_apart, weigh};
@@ -235,6 +235,9 @@ fn faults<'v>(
 /// Describes the evidence for an excess.
 fn said(flow: &Flow<'_>, value: &ExpectedError, excess: &Excess) -> String {
     let fact = flow.fact(value.place);
+    if let Some(said) = broken(flow, value.place).filter(|_| value.family.role == ValueKind::Result) {
+        return said;
+    }
     match value.family.role {
         ValueKind::Update => {
             let kept = flow.slot(value.place).is_some_and(|slot| is_kept(&slot.path));

@@ -30,14 +30,24 @@ pub(super) struct Changed {
     pub(super) error: f64,
     /// Error that the recorded statistics may show where there is none.
     pub(super) least: f64,
+    /// The property that its result lacks.
+    what: &'static str,
 }
 
 impl Changed {
     /// Returns what the candidate is off by; `None` if it may be rounding, or if the baseline does not conserve it either.
-    fn beside((before, after): (f64, f64), least: f64) -> Option<Self> {
-        (before <= least && after > BEYOND * least && after.is_finite())
-            .then_some(Self { error: after, least })
+    fn beside((before, after): (f64, f64), least: f64, what: &'static str) -> Option<Self> {
+        (before <= least && after > BEYOND * least && after.is_finite()).then_some(Self {
+            error: after,
+            least,
+            what,
+        })
     }
+}
+
+/// Says what the candidate's result has changed that its op conserves.
+pub(in super::super) fn broken(flow: &Flow<'_>, place: Place) -> Option<String> {
+    changed(flow, place).map(|Changed { error, what, .. }| format!("{what}: off by {error:.1e}"))
 }
 
 /// Returns what the candidate's result has changed that its op conserves.
@@ -71,7 +81,7 @@ fn copied(flow: &Flow<'_>, place: Place) -> Option<Changed> {
     let summed = node.given().map(|slot| (place.0, slot)).chain([place]).map(|place| sum_error(flow, place));
     let least = ADDED.max(written.fold(0.0, f64::max)).max(SUMS * summed.fold(0.0, f64::max));
     let (b, c) = square(made.norms);
-    Changed::beside((off(b, all.0), off(c, all.1)), least)
+    Changed::beside((off(b, all.0), off(c, all.1)), least, "it has another norm than all that it copies")
 }
 
 /// Returns the error of sums over this many elements on both sides, by the format they were written in.
@@ -97,5 +107,5 @@ fn probabilities(flow: &Flow<'_>, place: Place) -> Option<Changed> {
     let size =
         flow.shape(place).iter().copied().min_by(|one, other| off(b, *one).total_cmp(&off(b, *other)))?;
     let least = precision.least.max(written((b, c), flow.fact(place).len));
-    Changed::beside((off(b, size), off(c, size)), least)
+    Changed::beside((off(b, size), off(c, size)), least, "its rows do not add up to 1")
 }

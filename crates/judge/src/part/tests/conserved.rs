@@ -76,4 +76,9 @@ fn probabilities_of_a_row_add_up_to_one() {
     };
     assert!(judged(1.0) < 2.0);
     assert!(judged(1.2) > 100.0);
+    let mut part = Part::of_statistics();
+    part.op("Functional.softmax.0.forward").tensor("input.0", &x, &x);
+    part.tensor("output.0", &softmax(&x, 1.0), &softmax(&x, 1.2)).binary32();
+    let reason = &part.judged("").findings[0].reason;
+    assert!(reason.contains("its rows do not add up to 1: off by 5.0e-3"), "{reason}");
 }
