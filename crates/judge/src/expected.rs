@@ -105,6 +105,9 @@ pub(super) struct Walk<'f, 'a> {
     /// Largest norm of a gradient that arrives inside each module call: the scale for gradients that are zero
     /// in exact arithmetic.
     gradients_inside: Vec<f64>,
+    /// Largest norm of a gradient made inside each module call that no recorded op reads and that has the elements of its
+    /// result: autograd adds up several, which may cancel.
+    unread_inside: Vec<f64>,
     /// Largest error of a result so far, and the largest that its extremes show of statistics.
     worst: f64,
     at_extremes: f64,
@@ -143,6 +146,7 @@ impl<'f, 'a> Walk<'f, 'a> {
             flipped_inside: vec![0.0; count],
             precision_inside: vec![None; count],
             gradients_inside: gradients_inside(flow),
+            unread_inside: vec![0.0; count],
             worst: 0.0,
             at_extremes: 0.0,
             arrived: Identities::default(),
@@ -190,6 +194,7 @@ impl<'f, 'a> Walk<'f, 'a> {
         if node.is_backward() && node.results().next().is_none() {
             most = self.passed_on(position).unwrap_or(0.0);
         }
+        self.note_unread(position);
         if node.op.name.phase() == Phase::Forward || node.op.name.phase() == Phase::Backward {
             let deeper = self.inside[position];
             self.note_inside(position, most.max(deeper));
@@ -209,6 +214,27 @@ impl<'f, 'a> Walk<'f, 'a> {
         self.flipped_inside[parent] = self.flipped_inside[parent].max(flipped);
         self.precision_inside[parent] =
             self.precision_inside[parent].into_iter().chain(precision).reduce(Precision::coarser);
+    }
+
+    /// Reports gradients that no recorded op reads to the surrounding module.
+    fn note_unread(&mut self, position: usize) {
+        let (flow, node) = (self.flow, &self.flow.nodes[position]);
+        let Some(parent) = flow.parent(position).filter(|_| node.op.name.phase() == Phase::Backward) else {
+            return;
+        };
+        let is_result = |len: f64| {
+            flow.nodes[parent].results().any(|slot| flow.fact((parent, slot)).len.to_bits() == len.to_bits())
+        };
+        let is_unread = |slot: usize| {
+            let slot = flow.pair.slot_at(position, slot).0;
+            slot.is_some_and(|slot| flow.values.readers(0, slot).next().is_none())
+        };
+        let unread = node.results().filter(|&slot| {
+            let fact = flow.fact((position, slot));
+            fact.is_float && !fact.swamped && is_result(fact.len) && is_unread(slot)
+        });
+        let largest = unread.map(|slot| flow.fact((position, slot)).norm).fold(0.0, f64::max);
+        self.unread_inside[parent] = self.unread_inside[parent].max(largest);
     }
 
     /// Returns the errors of values: below a sentinel that swamps it the earlier value's error, with

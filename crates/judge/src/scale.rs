@@ -75,6 +75,10 @@ pub(super) fn of(flow: &Flow<'_>, place: Place, given: &[Place], saved: &[Place]
             let parts = if node.traits.kind == Kind::Mean { terms } else { 1.0 };
             scale = Scale { norm: scale.norm.max(largest / parts), terms, share: 1.0, run: 1.0 };
         }
+        // A norm is the root of a sum.
+        (Kind::Root, false) => {
+            scale.terms = given.first().map_or(1.0, |&given| (flow.fact(given).len / fact.len).max(1.0));
+        }
         (Kind::Add, false) => scale.norm = norms(flow, given).fold(scale.norm, f64::max),
         (Kind::Normalisation, false) if place.1 > 0 && is_statistic(flow, place, given) => {
             // A saved mean or deviation: as large as the elements it was computed from.

@@ -204,6 +204,22 @@ impl Walk<'_, '_> {
             .filter(|given| given.is_float && given.len > fact.len);
         let size = whole.last().filter(|_| node.traits.kind == Kind::Normalisation);
         let size = size.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
-        fact.norm.max(beside).max(size).max(f64::MIN_POSITIVE)
+        fact.norm.max(beside).max(size).max(self.added_up(position, fact)).max(f64::MIN_POSITIVE)
+    }
+
+    /// Returns the largest norm of the gradients that autograd adds up to the one that arrives at an op: those that the
+    /// readers of its result pass on, which may cancel.
+    fn added_up(&self, position: usize, fact: &Fact) -> f64 {
+        let flow = self.flow;
+        if !flow.nodes[position].makes_gradients() {
+            return 0.0;
+        }
+        let made = flow.saved(position).into_iter().filter(|&place| flow.side(place).is_result());
+        let read = made.filter_map(|place| self.readers.get(&flow.fact(place).identity?)).flatten();
+        let passed_on = read
+            .filter_map(|&reader| flow.backward_of(reader))
+            .flat_map(|backward| flow.nodes[backward].results().map(move |slot| flow.fact((backward, slot))));
+        let alike = passed_on.filter(|passed| passed.is_float && passed.len.to_bits() == fact.len.to_bits());
+        alike.map(|passed| passed.norm).fold(0.0, f64::max)
     }
 }

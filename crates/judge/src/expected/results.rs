@@ -133,7 +133,7 @@ impl Walk<'_, '_> {
         let places =
             |inputs: &[(Place, InputError)]| inputs.iter().map(|(place, _)| *place).collect::<Vec<_>>();
         let scale = scale::of(flow, place, &places(result.given), &places(result.saved));
-        let norm = scale.norm.max(f64::MIN_POSITIVE);
+        let norm = scale.norm.max(self.unread_inside[place.0]).max(f64::MIN_POSITIVE);
         let error = (fact.distance / norm).min(f64::MAX);
         let unseen = self.unseen_gradient(place, result.given);
         // What an op does not conserve shows on its own side, however far apart the sides are.

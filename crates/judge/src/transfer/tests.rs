@@ -354,3 +354,62 @@ fn a_row_that_is_read_often_is_as_often_off() {
     assert!(error > 3.0 * table.with(&off, |b, c| b - c).norm() / table.norm());
     assert!((1.0..2.0).contains(&(explained / error)), "{explained:.1e} for {error:.1e}");
 }
+
+#[test]
+fn an_error_in_the_row_that_varies_least_is_divided_by_its_deviation() {
+    // Row 7 varies by a hundredth of the others.
+    let x = Drawn::normal(92, &[40, 30]);
+    let scaled = |at: usize, value: f64| if at / 30 == 7 { 0.01 * value } else { value };
+    let x =
+        Drawn { values: x.values.iter().enumerate().map(|(at, value)| scaled(at, *value)).collect(), ..x };
+    let noise = Drawn::normal(93, &[40, 30]);
+    let mut off = x.clone();
+    off.values[210..240].iter_mut().zip(&noise.values).for_each(|(value, noise)| *value += 1e-4 * noise);
+    let rows = |x: &Drawn| -> Vec<(f64, f64)> {
+        let of = |row: &[f64]| {
+            let mean = row.iter().sum::<f64>() / 30.0;
+            (mean, (row.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 30.0).sqrt().recip())
+        };
+        x.values.chunks(30).map(of).collect()
+    };
+    let normed = |x: &Drawn| {
+        let rows = rows(x);
+        let values =
+            x.values.iter().enumerate().map(|(at, value)| (value - rows[at / 30].0) * rows[at / 30].1);
+        Drawn { values: values.collect(), ..x.clone() }
+    };
+    let reciprocal =
+        |x: &Drawn| Drawn { shape: vec![40, 1], values: rows(x).iter().map(|row| row.1).collect() };
+    let mut part = Part::default();
+    part.op("Aten.native_layer_norm.0.forward").tensor("input.0", &x, &off);
+    part.tensor("output.0", &normed(&x), &normed(&off));
+    part.tensor("output.2", &reciprocal(&x), &reciprocal(&off));
+    let ratio = part.flow(|flow| {
+        let (given, fact) = (flow.fact((0, 0)), flow.fact((0, 1)));
+        let error = InputError { relative: given.relative(), absolute: given.distance };
+        explained(flow, (0, 1), fact.norm, &[((0, 0), error)], &[]) / fact.relative()
+    });
+    assert!((0.8..3.0).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_weight_that_moved_along_its_few_rows_is_off_by_all_of_that() {
+    // Four rows that point one way, and what their gradients added to one feature.
+    let x = Drawn::normal(94, &[4, 500]).map(|value| 1.0 + 0.3 * value);
+    let weight = Drawn::normal(95, &[40, 500]);
+    let mut moved = weight.clone();
+    moved.values[..500].iter_mut().zip(&x.values).for_each(|(value, x)| *value += 0.1 * x);
+    let ratio = |later: bool| {
+        let mut part = if later { Part::of_later_step() } else { Part::default() };
+        part.op("Functional.linear.0.forward").tensor("input.0", &x, &x).tensor("input.1", &weight, &moved);
+        part.requires_grad().tensor("output.0", &x.linear(&weight), &x.linear(&moved));
+        part.flow(|flow| {
+            let (given, made) = (flow.fact((0, 1)), flow.fact((0, 2)));
+            let error = InputError { relative: given.relative(), absolute: given.distance };
+            let inputs = [((0, 0), InputError::default()), ((0, 1), error)];
+            explained(flow, (0, 2), made.norm, &inputs, &[]) / made.relative()
+        })
+    };
+    assert!(ratio(false) < 0.1, "{}", ratio(false));
+    assert!((0.3..2.0).contains(&ratio(true)), "{}", ratio(true));
+}

@@ -3,7 +3,7 @@
 use super::super::ops::{Kind, parameter};
 use super::super::slope;
 use super::{
-    BOTH_SIDES, FEW, ONE_FLIP, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors,
+    BOTH_SIDES, FEW, InputError, ONE_FLIP, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors,
     is_logarithm, largest, largest_error, multiplied, of_divisor, root, rows_summed,
 };
 use probe_dump::{Scalar, Value};
@@ -64,7 +64,7 @@ impl Passage<'_, '_> {
                 if flow.shape(*place).len() == 1 {
                     error.absolute * (fact.len / self.len(*place)).sqrt() / scale
                 } else {
-                    error.relative
+                    error.relative.max(self.along_rows(*place, *error))
                 }
             })),
             Kind::Multiply => {
@@ -76,6 +76,24 @@ impl Passage<'_, '_> {
             Kind::Normalisation => self.to_normalised(),
             _ => self.relative_errors(),
         }
+    }
+
+    /// A weight moves along the rows that it multiplied, whose gradients its change is made of: few rows meet their own part of
+    /// what it is off by, and not that of random numbers.
+    fn along_rows(&self, weight: Place, error: InputError) -> f64 {
+        let flow = self.flow;
+        if flow.pair.step == 0 || !flow.is_weight(weight) {
+            return 0.0;
+        }
+        let others = self
+            .given
+            .iter()
+            .map(|(place, _)| *place)
+            .filter(|&place| place != weight && flow.is_matrix(place));
+        let Some(read) = others.max_by(|x, y| self.len(*x).total_cmp(&self.len(*y))) else { return 0.0 };
+        // Of (rows, in), (rows, out) and (in, out).
+        let rows = (self.len(read) * self.len(self.place) / self.len(weight)).sqrt().max(1.0);
+        error.absolute * flow.fact(read).norm / rows.sqrt() / self.scale
     }
 
     /// Returns true for the vectors that a matrix is split into, which fill a matrix; its numbers do not.
@@ -168,7 +186,23 @@ impl Passage<'_, '_> {
             let rows = (self.fact.len / self.len(place)).max(1.0);
             error.relative.min(error.absolute * rows.sqrt() / self.scale)
         });
-        root(parameters.chain([first])).max(self.to_reciprocal_deviation())
+        root(parameters.chain([first])).max(self.to_reciprocal_deviation()).max(self.by_least_deviation())
+    }
+
+    /// Where the reciprocal deviations are recorded, the largest: an error of the input may all lie in the group that varies
+    /// least, and is divided by that deviation.
+    fn by_least_deviation(&self) -> f64 {
+        let Some(&(x, error)) = self.given.first() else { return 0.0 };
+        // It is the last of the results.
+        let results = self.node.results().map(|slot| (self.place.0, slot));
+        let smaller = results.filter(|&place| {
+            let fact = self.flow.fact(place);
+            fact.is_float && fact.len >= 1.0 && fact.len < self.fact.len
+        });
+        let largest =
+            smaller.last().and_then(|place| self.flow.extremes(place)).filter(|(min, _)| *min > 0.0);
+        let is_whole = self.len(x).to_bits() == self.len(self.place).to_bits();
+        largest.filter(|_| is_whole).map_or(0.0, |(_, max)| error.absolute * max / self.scale)
     }
 
     /// Returns how much larger the elements of `x` are than the deviations by which a function divides their groups, as far
