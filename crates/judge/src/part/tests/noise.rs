@@ -287,3 +287,20 @@ fn complex_numbers_are_made_by_products_of_binary32_as_well() {
     assert!(!is_named(2.9e-4));
     assert!(is_named(1e-7), "no other product is coarse");
 }
+
+#[test]
+fn deviations_of_rows_that_are_alike_have_one_factor() {
+    let x = Drawn::normal(61, &[600, 16]);
+    let reciprocal = Drawn::normal(62, &[600, 1]).map(|value| 1.0 + 0.01 * value);
+    let is_open = |function: &str| {
+        let mut part = Part::default();
+        part.op(function).tensor("input.0", &x, &x.off(63, 1e-5)).tensor("output.0", &x, &x.off(64, 1e-5));
+        part.tensor("output.2", &reciprocal, &reciprocal.map(|value| 1.000_01 * value));
+        part.flow(|flow| {
+            let expected = Walk::over(flow, &Setting::of(flow.pair), 0.0);
+            expected.values.iter().any(|value| value.place == (0, 2) && value.gain.is_some())
+        })
+    };
+    assert!(!is_open("Aten.native_layer_norm.0.forward"));
+    assert!(is_open("Aten.sin.0.forward"));
+}
