@@ -1,7 +1,7 @@
 //! Results of replaying calls in float64 on the inputs that each side recorded. They need no model of how errors spread, so they
 //! have the last word on the numbers of an op; what arrived, arguments, types and structure are not theirs to judge.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Deserialize;
 
@@ -136,7 +136,7 @@ impl<'a> OfPart<'a> {
                 excess.floor = excess.floor.max(value.error);
             }
         }
-        let mut notes = Vec::new();
+        let mut cleared = BTreeSet::new();
         candidates.retain(|candidate| {
             let is_number = matches!(
                 candidate.cause,
@@ -144,12 +144,13 @@ impl<'a> OfPart<'a> {
             );
             let dropped = is_number && !candidate.arrived && self.clears(flow, candidate.op);
             if dropped {
-                notes.push(self.dropped(flow, candidate.op));
+                cleared.insert(candidate.op);
             }
             !dropped
         });
-        notes.sort();
-        notes.dedup();
+        // An op that is named for its arguments is still suspected.
+        cleared.retain(|op| candidates.iter().all(|candidate| candidate.op != *op));
+        let notes = cleared.into_iter().map(|op| self.dropped(flow, op)).collect();
         for (op, node) in flow.nodes.iter().enumerate() {
             let Some(outcome) = self.outcome(node.op.name.as_str()).filter(|_| node.is_paired) else {
                 continue;
@@ -212,6 +213,7 @@ fn worst_slot(flow: &Flow<'_>, op: usize, outcome: &Outcome) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::drawn::{Drawn, Part as DrawnPart};
 
     #[test]
     fn a_text_is_read_and_a_bad_one_names_the_line() {
@@ -229,5 +231,22 @@ mod tests {
             let error = Replayed::parse(text).unwrap_err();
             assert!(error.starts_with(message), "{error}");
         }
+    }
+
+    #[test]
+    fn an_op_that_is_named_for_its_arguments_is_not_called_cleared() {
+        let text = "replay_version = 1\n[[op]]\nstep = 0\nrank = 0\nname = \"Torch.mm.0.forward\"\noutput = \"0\"\nwrong = false\nbaseline_wrong = false\ntext = \"right\"\n";
+        let (replayed, x) = (Replayed::parse(text).unwrap(), Drawn::normal(1, &[4, 4]));
+        let left = |causes: &[Cause]| {
+            let mut candidates: Vec<Candidate> =
+                causes.iter().map(|cause| Candidate::at(0, Some(1), *cause)).collect();
+            let mut part = DrawnPart::default();
+            part.op("Torch.mm.0.forward").tensor("input.0", &x, &x).tensor("output.0", &x, &x);
+            let notes =
+                part.flow(|flow| replayed.of_part(0, 0).unwrap().apply(flow, &[], &mut [], &mut candidates));
+            (notes.len(), candidates.len())
+        };
+        assert_eq!(left(&[Cause::Numerics]), (1, 0));
+        assert_eq!(left(&[Cause::Numerics, Cause::Argument]), (0, 1));
     }
 }
