@@ -86,11 +86,16 @@ impl Walk<'_, '_> {
     pub(super) fn has_few_directions(&self, place: Place) -> bool {
         let node = &self.flow.nodes[place.0];
         let picks = node.traits.kind == Kind::Copy && self.flow.resizes(place.0);
-        // The rows of a gradient that is summed, as that of what was broadcast is, share what they are off by.
-        let given = || largest(node.given().map(|slot| self.flow.fact((place.0, slot)).len));
-        let is_summed = || self.flow.fact(place).len < given();
-        let gradient = node.traits.chooses || node.traits.kind == Kind::Product || picks || is_summed();
+        let gradient =
+            node.traits.chooses || node.traits.kind == Kind::Product || picks || self.is_summed(place);
         node.is_backward() && gradient || node.traits.optimizes || node.traits.kind == Kind::Embedding
+    }
+
+    /// Returns true for a gradient that is summed over rows, as that of what was broadcast is: they share what they are off by.
+    fn is_summed(&self, place: Place) -> bool {
+        let node = &self.flow.nodes[place.0];
+        let given = || largest(node.given().map(|slot| self.flow.fact((place.0, slot)).len));
+        node.is_backward() && self.flow.fact(place).len < given()
     }
 
     /// Returns true if one of these is a weight that earlier steps have moved. What they moved has a direction, and statistics
@@ -120,7 +125,7 @@ impl Walk<'_, '_> {
         let magnified = if error > 0.0 { (explained / error).max(1.0) } else { 1.0 };
         // If a few elements dominate, their noise has a direction; norms are known as precisely as they were
         // written.
-        let few = DIRECTED.max(fact.largest / fact.norm);
+        let few = if self.is_summed(place) { 1.0 } else { DIRECTED.max(fact.largest / fact.norm) };
         let (directed, written) = match fact.norms {
             (b, c) if fact.statistics_only => {
                 let written = rounded_by(b).hypot(rounded_by(c));

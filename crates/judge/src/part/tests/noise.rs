@@ -304,3 +304,27 @@ fn deviations_of_rows_that_are_alike_have_one_factor() {
     assert!(!is_open("Aten.native_layer_norm.0.forward"));
     assert!(is_open("Aten.sin.0.forward"));
 }
+
+#[test]
+fn rows_that_are_summed_share_the_direction_of_their_error() {
+    let pattern = Drawn::normal(65, &[1, 300]);
+    let rows = Drawn::normal(66, &[48, 300]);
+    let terms = |by: f64| Drawn {
+        values: rows.values.iter().enumerate().map(|(at, row)| row + by * pattern.values[at % 300]).collect(),
+        ..rows.clone()
+    };
+    let sum = |terms: &Drawn| Drawn {
+        shape: vec![1, 300],
+        values: (0..300).map(|at| terms.values.iter().skip(at).step_by(300).sum()).collect(),
+    };
+    // Off by a tenth, which is no factor of all terms and one of their sum.
+    let (b, c) = (terms(1.0), terms(1.0 + 0.2 / 0.9).map(|value| 0.9 * value));
+    let mut part = Part::default();
+    part.op("Aten.sum.0.backward").tensor("input.0", &b, &c).tensor("output.0", &sum(&b), &sum(&c));
+    let beyond = part.flow(|flow| {
+        let expected = Walk::over(flow, &Setting::of(flow.pair), 0.0);
+        let value = expected.values.iter().find(|value| value.place == (0, 1)).unwrap();
+        value.gain.as_ref().map_or(0.0, |gain| gain.error / gain.explained)
+    });
+    assert!((0.1..2.0).contains(&beyond), "{beyond}");
+}
