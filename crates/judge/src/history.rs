@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::candidate::Candidate;
 use super::difference::Identities;
-use super::expected::{ExpectedErrors, GradientErrors, Walk};
+use super::expected::{ExpectedErrors, GradientErrors, Walk, broken};
 use super::family::{self, Learned};
 use super::flow::{Flow, Node, Place};
 use super::marks;
@@ -187,7 +187,7 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
         if outside && first_backward.is_some_and(|first| first < value.place.0) {
             return false;
         }
-        if is_kept(value) && !node.is_backward() {
+        if is_kept(value) && !node.is_backward() && broken(flow, value.place).is_none() {
             return false;
         }
         // Between functions everything is recorded except sums of gradients; in later steps only data arrive.

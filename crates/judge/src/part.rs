@@ -235,7 +235,8 @@ fn faults<'v>(
 /// Describes the evidence for an excess.
 fn said(flow: &Flow<'_>, value: &ExpectedError, excess: &Excess) -> String {
     let fact = flow.fact(value.place);
-    if let Some(said) = broken(flow, value.place).filter(|_| value.family.role == ValueKind::Result) {
+    let is_value = matches!(value.family.role, ValueKind::Result | ValueKind::Arrival);
+    if let Some(said) = broken(flow, value.place).filter(|_| is_value) {
         return said;
     }
     match value.family.role {

@@ -10,7 +10,7 @@ use super::super::precision::Precision;
 use super::super::transfer::{self, InputError, ONE_FLIP};
 use super::super::value::{ExpectedError, Family, Remnant, ValueKind};
 use super::super::views::extremes;
-use super::{Made, Place, Walk, single};
+use super::{Made, Place, Walk, conserved, single};
 use probe_dump::{Phase, SlotSide, shared};
 use probe_measure::SENTINEL;
 
@@ -66,39 +66,48 @@ impl Walk<'_, '_> {
         let precision = self.precision_on_arrival(place, Precision::of(dtype)?);
         let is_parameter = self.flow.side(place) == SlotSide::Parameter;
         let phase = self.flow.nodes[place.0].op.name.phase();
+        // What was not conserved shows on its own side, whatever arrives with it.
+        let changed = conserved::changed(self.flow, place);
         let family = Family {
             role: ValueKind::Arrival,
             name: self.names.text(if is_parameter { "parameter" } else { "value" }),
             is_module: false,
             phase,
-            slot: self.names.text(""),
+            slot: self.names.text(if changed.is_some() { "conserved" } else { "" }),
             dtype,
         };
         // Unrecorded functions computed it, possibly with products: from weights; or, between modules, from anything.
         let by_functions = self.flow.wants_gradient(place) || (self.flow.modules_alone && !is_parameter);
-        let computed = phase == Phase::Forward && by_functions && !self.flow.is_weight(place);
+        let computed =
+            phase == Phase::Forward && by_functions && !self.flow.is_weight(place) && changed.is_none();
         let hidden = if fact.statistics_only { self.path(place).max(self.at_extremes) } else { 0.0 };
         let mut explained = self.explained_on_arrival(place).max(hidden);
         if fact.relative() > explained {
             explained = explained.max(self.in_another_view(place).unwrap_or(0.0));
         }
+        if changed.is_some() {
+            explained = 0.0;
+        }
         let scale = self.scale_on_arrival(place.0, fact);
         // Each device may have prepared data by unrecorded functions.
-        let least =
-            single(fact, precision).hypot(precision.least * if precision.unit < 1e-6 { 4.0 } else { 1.0 });
+        let least = changed.map_or_else(
+            || single(fact, precision).hypot(precision.least * if precision.unit < 1e-6 { 4.0 } else { 1.0 }),
+            |changed| changed.least,
+        );
+        // A baseline of zeros has no relative error.
+        let error = (fact.distance.max(fact.likely * fact.norm) / scale).min(1.0);
         Some(ExpectedError {
             place,
             family: shared(&mut self.families, family),
             kind: if computed { Kind::Product } else { Kind::Other },
             precision,
-            // A baseline of zeros has no relative error.
-            error: (fact.distance.max(fact.likely * fact.norm) / scale).min(1.0),
+            error: changed.map_or(error, |changed| error.max(changed.error)),
             explained,
             least,
-            unknown: precision.unknown,
+            unknown: changed.map_or(precision.unknown, |changed| changed.least),
             call: place.0,
             clean: explained <= 0.0,
-            statistics_only: fact.statistics_only,
+            statistics_only: fact.statistics_only && changed.is_none(),
             elements: fact.len,
             terms: 1.0,
             share: 1.0,

@@ -6,7 +6,7 @@ use super::super::ops::Kind;
 use super::super::precision::Precision;
 use super::Place;
 use super::chance::rounded_by;
-use probe_dump::Slot;
+use probe_dump::{Slot, SlotSide};
 
 /// Error of sums in binary64 that are added.
 const ADDED: f64 = 1e-9;
@@ -23,14 +23,14 @@ const SUMS: f64 = 2.0;
 /// Multiple of rounding, or of what the baseline is off by, from which on something was not conserved.
 const BEYOND: f64 = 8.0;
 
-/// A result that does not have what its op conserves.
+/// A value that does not have what the op that made it conserves.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Changed {
     /// Least relative error.
     pub(super) error: f64,
     /// Error that the recorded statistics may show where there is none.
     pub(super) least: f64,
-    /// The property that its result lacks.
+    /// The property that it lacks.
     what: &'static str,
 }
 
@@ -45,20 +45,37 @@ impl Changed {
     }
 }
 
-/// Says what the candidate's result has changed that its op conserves.
+/// Says what the candidate's value lacks that its op conserves.
 pub(in super::super) fn broken(flow: &Flow<'_>, place: Place) -> Option<String> {
     changed(flow, place).map(|Changed { error, what, .. }| format!("{what}: off by {error:.1e}"))
 }
 
-/// Returns what the candidate's result has changed that its op conserves.
+/// Returns what the candidate's value lacks that the op that made it conserves.
 pub(super) fn changed(flow: &Flow<'_>, place: Place) -> Option<Changed> {
-    let node = &flow.nodes[place.0];
-    match node.traits.kind {
-        _ if !flow.fact(place).is_measured || flow.fact(place).swamped => None,
-        Kind::Copy => copied(flow, place),
-        _ if !node.is_backward() && matches!(node.base, "softmax" | "Softmax") => probabilities(flow, place),
+    let (node, fact) = (&flow.nodes[place.0], flow.fact(place));
+    if !fact.is_measured || fact.swamped || node.is_backward() && node.traits.kind != Kind::Copy {
+        return None;
+    }
+    match (flow.side(place), node.traits.kind) {
+        (SlotSide::Input, _) => arrived(flow, place),
+        (SlotSide::Output, Kind::Copy) => copied(flow, place),
+        (SlotSide::Output, _) if matches!(node.base, "softmax" | "Softmax") => {
+            probabilities(flow, place, flow.shape(place))
+        }
         _ => None,
     }
+}
+
+/// What an unrecorded softmax made: of the baseline the elements lie between 0 and 1, differ, and add up to 1 in each row.
+fn arrived(flow: &Flow<'_>, place: Place) -> Option<Changed> {
+    let (least, largest) = flow.extremes(place)?;
+    let (_, row) = flow
+        .shape(place)
+        .split_last()
+        .map(|(row, rows)| (rows, [*row]))
+        .filter(|(rows, _)| !rows.is_empty())?;
+    let may_be = flow.fact(place).is_float && least >= 0.0 && largest <= 1.0 && least < largest;
+    may_be.then(|| probabilities(flow, place, &row)).flatten()
 }
 
 /// A result that holds all that was read has its norm. Masks and indices choose what is copied, and may do so otherwise under noise.
@@ -96,16 +113,15 @@ fn sum_error(flow: &Flow<'_>, place: Place) -> f64 {
     errors.fold(0.0, f64::max)
 }
 
-/// The probabilities of a row add up to 1.
-fn probabilities(flow: &Flow<'_>, place: Place) -> Option<Changed> {
+/// The probabilities of a row add up to 1: rows of one of these sizes.
+fn probabilities(flow: &Flow<'_>, place: Place, sizes: &[u64]) -> Option<Changed> {
     let precision = Precision::of(flow.fact(place).dtype?).filter(|_| sum_error(flow, place) <= 0.0)?;
     let (b, c) = flow.pair.slot_at(place.0, place.1);
     let mean = |slot: Option<&Slot>| slot?.value.tensor()?.statistics.mean();
     let (b, c) = (mean(b)?, mean(c)?);
     // The dimension is the one whose size the baseline's mean tells.
     let off = |mean: f64, size: u64| (mean * size as f64 - 1.0).abs();
-    let size =
-        flow.shape(place).iter().copied().min_by(|one, other| off(b, *one).total_cmp(&off(b, *other)))?;
+    let size = sizes.iter().copied().min_by(|one, other| off(b, *one).total_cmp(&off(b, *other)))?;
     let least = precision.least.max(written((b, c), flow.fact(place).len));
     Changed::beside((off(b, size), off(c, size)), least, "its rows do not add up to 1")
 }

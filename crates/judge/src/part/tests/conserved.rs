@@ -82,3 +82,28 @@ fn probabilities_of_a_row_add_up_to_one() {
     let reason = &part.judged("").findings[0].reason;
     assert!(reason.contains("its rows do not add up to 1: off by 5.0e-3"), "{reason}");
 }
+
+#[test]
+fn probabilities_that_nobody_recorded_the_making_of_add_up_to_one() {
+    let x = Drawn::normal(5, &[40, 30]);
+    let softmax = |x: &Drawn, by: f64| {
+        let exp = x.map(f64::exp);
+        let sum = |at: usize| exp.values[at / 30 * 30..][..30].iter().sum::<f64>();
+        let values = exp.values.iter().enumerate().map(|(at, value)| by * value / sum(at));
+        Drawn { values: values.collect(), ..exp.clone() }
+    };
+    let off = x.off(6, 0.05);
+    let named = |by: f64| {
+        let (b, c) = (softmax(&x, 1.0), softmax(&off, by));
+        let mut part = Part::of_binary32().later();
+        part.op("Module.block.scores.Scores.forward.0").tensor("input.0", &x, &x.off(7, 0.05));
+        part.tensor("output.0", &x, &off);
+        part.op("Module.block.dropout.Dropout.forward.0")
+            .tensor("input.0", &b, &c)
+            .tensor("output.0", &b, &c);
+        let found = part.judged("").findings;
+        found.into_iter().any(|found| found.op.contains("dropout"))
+    };
+    assert!(!named(1.0));
+    assert!(named(1.01));
+}
