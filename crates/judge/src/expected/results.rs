@@ -9,6 +9,9 @@ use super::super::value::{CommonFactor, ExpectedError, Family, ValueKind};
 use super::{CANCELS, ONE_FACTOR, Place, WITHOUT_DIRECTION, Walk, conserved, single};
 use probe_dump::{DType, Phase, shared};
 
+/// Least part of the norm of uncorrelated terms that their sum has: with 30 elements, four deviations of `1 / sqrt(60)` below it.
+const UNCORRELATED: f64 = 0.5;
+
 /// A result and what led to it.
 struct Result<'r> {
     place: Place,
@@ -214,7 +217,7 @@ impl Walk<'_, '_> {
         // Ops of the dispatcher sum the rows in an op of its own, which may keep their dimension.
         let sums = node.makes_gradients() || node.is_backward() && node.traits.kind == Kind::Sum;
         let of_bias = sums && !flow.is_matrix(place);
-        if of_bias && (fact.norm < CANCELS * scale.norm || flow.pair.step > 0) {
+        if of_bias && (fact.norm < UNCORRELATED * scale.norm || flow.pair.step > 0) {
             // The remainder of a cancelling sum is the common error of all its terms; drifted weights make one in all rows.
             explained *= scale.terms.sqrt();
         }
