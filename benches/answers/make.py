@@ -28,7 +28,7 @@ SMALL = ["llama", "resnet", "encoder"]
 SLOW = 8
 
 
-def work(model: str, folder: Path, tools: list[str], small: bool, data: bool) -> None:
+def work(model: str, folder: Path, tools: list[str], small: bool, data: bool, deal: int) -> None:
     """All cases of one model, and their answers in `MODEL/cases.json`."""
     warnings.filterwarnings("ignore")
     import torch
@@ -62,7 +62,7 @@ def work(model: str, folder: Path, tools: list[str], small: bool, data: bool) ->
     if not calls:
         return
     possible = [] if kind.program else edits.possible(kind.make(torch.float32)[0])
-    planner = plan.Planner(model, kind.split, kind.optimizer, calls, possible)
+    planner = plan.Planner(model, kind.split, kind.optimizer, calls, possible, deal)
     deals = {"wide": plan.DEALT_SHORT, "fresh": plan.DEALT_SHORT, "later": plan.DEALT_LATER, "any": plan.DEALT_ANY}
     dealt, older = (plan.DEALT_SMALL, {}) if small else deals.get(kind.split, (plan.DEALT, plan.DEALT_OLDER))
     if data:
@@ -223,13 +223,14 @@ def main() -> None:
     arguments.add_argument(
         "--tools", default="probe,msprobe", help="whose dumps; msprobe's are left out where it is not installed"
     )
+    arguments.add_argument("--deal", type=int, default=1, help="another number deals other pairs of the same models")
     arguments.add_argument("--worker", default="", help=argparse.SUPPRESS)
     chosen = arguments.parse_args()
     folder = chosen.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(HERE))
     if chosen.worker:
-        work(chosen.worker, folder, chosen.tools.split(","), chosen.small, chosen.data)
+        work(chosen.worker, folder, chosen.tools.split(","), chosen.small, chosen.data, chosen.deal)
         return
     import models
 
@@ -264,6 +265,8 @@ def main() -> None:
                 name,
                 "--tools",
                 ",".join(tools),
+                "--deal",
+                str(chosen.deal),
                 *(["--small"] if chosen.small else []),
                 *(["--data"] if chosen.data else []),
             ]

@@ -104,12 +104,12 @@ class Planner:
     """Deals out levels, tasks, styles and faults in turns, so that every combination has its share."""
 
     def __init__(
-        self, model: str, split: str, optimizer: str, calls: dict[str, list[Call]], edits: list[dict[str, Any]]
+        self, model: str, split: str, optimizer: str, calls: dict[str, list[Call]], edits: list[dict[str, Any]], deal: int = 1
     ) -> None:
         self.model, self.split, self.optimizer, self.calls = model, split, optimizer, calls
         self.edits, self.tool = edits, "probe"
         self.variants: dict[str, Iterator[tuple[str, tuple[str, ...]]]] = {}
-        self.draw = random.Random(f"answers {model}")
+        self.draw = random.Random(f"answers {model}" if deal == 1 else f"answers {model} {deal}")
         self.count = {"level": self.draw.randrange(6), "task": self.draw.randrange(4), "style": self.draw.randrange(2)}
         self.menus = {phase: self.draw.randrange(len(menu)) for phase, menu in MENU.items()}
         self.used: set[Any] = set()
