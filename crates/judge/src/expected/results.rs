@@ -244,9 +244,10 @@ impl Walk<'_, '_> {
         let place = result.place;
         let (node, fact) = (&self.flow.nodes[place.0], self.flow.fact(place));
         // Rows of padding are all the same, and so are the deviations that are kept of them.
-        let is_kept = node.traits.kind == Kind::Normalisation && !node.is_backward() && place.1 > 0 && {
-            result.given.first().is_some_and(|(given, _)| self.flow.fact(*given).len > fact.len)
-        };
+        let is_smaller =
+            || result.given.iter().take(1).any(|(given, _)| self.flow.fact(*given).len > fact.len);
+        let is_kept =
+            node.traits.kind == Kind::Normalisation && !node.is_backward() && place.1 > 0 && is_smaller();
         let is_open = !node.is_composite()
             && !is_kept
             && fact.norm >= CANCELS * norm
