@@ -406,7 +406,7 @@ installed() {
     step runtime_agent_aarch64
 }
 
-# The long ones first.
+# Those that mostly wait for one process, one after the other; the long ones first.
 programs() {
     after build python_environment
     step package
@@ -415,8 +415,6 @@ programs() {
     step cuda_suite
     after ray_environment
     step ray_tests
-    after ascend_sim
-    step python_tests
     after torch_environments
     step torch_versions
     if [[ $everything == yes ]]; then
@@ -427,10 +425,16 @@ programs() {
     step page_tests
 }
 
+# The longest step fills the processors that the others leave, once the Rust tests no longer take them all.
+longest() {
+    after package ascend_sim rust_tests
+    step python_tests
+}
+
 lanes=() failed=no
 # Each in a group of its own, with interrupts as programs expect them, and ended with this script.
 set -m
-for lane in compiled fetched installed programs; do
+for lane in compiled fetched installed programs longest; do
     "$lane" &
     lanes+=($!)
 done
