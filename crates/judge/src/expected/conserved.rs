@@ -69,13 +69,10 @@ pub(super) fn changed(flow: &Flow<'_>, place: Place) -> Option<Changed> {
 /// What an unrecorded softmax made: of the baseline the elements lie between 0 and 1, differ, and add up to 1 in each row.
 fn arrived(flow: &Flow<'_>, place: Place) -> Option<Changed> {
     let (least, largest) = flow.extremes(place)?;
-    let (_, row) = flow
-        .shape(place)
-        .split_last()
-        .map(|(row, rows)| (rows, [*row]))
-        .filter(|(rows, _)| !rows.is_empty())?;
+    let shape = flow.shape(place);
+    let row = *shape.last().filter(|_| shape.len() > 1)?;
     let may_be = flow.fact(place).is_float && least >= 0.0 && largest <= 1.0 && least < largest;
-    may_be.then(|| probabilities(flow, place, &row)).flatten()
+    if may_be { probabilities(flow, place, &[row]) } else { None }
 }
 
 /// A result that holds all that was read has its norm. Masks and indices choose what is copied, and may do so otherwise under noise.
