@@ -4,6 +4,7 @@
 mod arrivals;
 mod chance;
 mod conserved;
+mod lists;
 mod results;
 
 use std::cell::OnceCell;
@@ -185,8 +186,9 @@ impl<'f, 'a> Walk<'f, 'a> {
         let mut most: f64 = 0.0;
         self.multiplied |= node.traits.kind == Kind::Product;
         self.note_lists(position);
-        for slot in node.results().collect::<Vec<_>>() {
-            if let Some(error) = self.result((position, slot), &given, &saved) {
+        let (groups, results) = lists::split(self.flow, position, given);
+        for (slot, group) in results {
+            if let Some(error) = self.result((position, slot), &groups[group], &saved) {
                 most = most.max(error);
             }
         }

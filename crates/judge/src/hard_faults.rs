@@ -276,7 +276,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         }
         let before =
             |difference: Difference| led.iter().any(|&place| self.flow.fact(place).difference == difference);
-        let hidden = led.iter().any(|&place| self.flow.fact(place).difference.hides_numbers());
+        let hides_numbers = || led.iter().any(|&place| self.flow.fact(place).difference.hides_numbers());
         // Evaluated only when the difference has no other cause: it scans all earlier ops.
         let inner = || {
             node.is_module()
@@ -311,7 +311,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                         && (fact.differs() || (!fact.is_float && self.error > 0.0))
                 };
                 let unseen = led.iter().any(|&place| hides(self.flow.fact(place)));
-                let led = before(Difference::Elements) || hidden || inner() || unseen;
+                let led = before(Difference::Elements) || hides_numbers() || inner() || unseen;
                 let led = led || choices::is_order_of_equals(self.flow, place);
                 let error = error * choices::nearer(node, self.flow.shape(place));
                 (!led && choices::is_beyond_noise(fact, error)).then(|| numeric(node))

@@ -66,6 +66,8 @@ struct Passage<'p, 'a> {
     /// Scale of the result.
     scale: f64,
     given: Vec<(Place, InputError)>,
+    /// All that is given, numbers among it.
+    read: &'p Inputs,
     /// What the forward pass left for a gradient.
     saved: Vec<(Place, InputError)>,
     /// Largest relative error of what is given, and of what is saved.
@@ -77,12 +79,12 @@ struct Passage<'p, 'a> {
 }
 
 impl<'p, 'a> Passage<'p, 'a> {
-    fn of(flow: &'p Flow<'a>, place: Place, scale: f64, given: &Inputs, saved: &Inputs) -> Self {
+    fn of(flow: &'p Flow<'a>, place: Place, scale: f64, read: &'p Inputs, saved: &Inputs) -> Self {
         let node = &flow.nodes[place.0];
         let floats = |inputs: &Inputs| -> Vec<(Place, InputError)> {
             inputs.iter().copied().filter(|(place, _)| flow.fact(*place).is_float).collect()
         };
-        let (given, mut saved) = (floats(given), floats(saved));
+        let (given, mut saved) = (floats(read), floats(saved));
         // If the gradient itself was not recorded, only the forward tells of it.
         if node.traits.kind == Kind::Product && !given.is_empty() {
             let matrices = saved.iter().any(|(place, _)| flow.shape(*place).len() > 1);
@@ -101,6 +103,7 @@ impl<'p, 'a> Passage<'p, 'a> {
             joint: root(given.iter().map(|(_, error)| error.relative)),
             absolute: root(given.iter().map(|(_, error)| error.absolute)),
             given,
+            read,
             saved,
         }
     }
@@ -124,6 +127,26 @@ impl<'p, 'a> Passage<'p, 'a> {
         let longest = sizes.map(|(size, _)| size).max();
         let each = error.absolute / self.len(places).sqrt();
         each * longest.map_or(1.0, |&size| size as f64) / 2.0 * (dimensions as f64).sqrt()
+    }
+
+    /// Iterates over the numbers that are given.
+    fn numbers(&self) -> impl Iterator<Item = f64> {
+        self.read.iter().filter_map(|&(place, _)| match &self.flow.slot(place)?.value {
+            Value::Scalar(Scalar::Number(number @ (Number::Int(_) | Number::Float(_)))) => {
+                Some(number.as_f64())
+            }
+            _ => None,
+        })
+    }
+
+    /// Returns the exponent of a power, if it is a number.
+    fn exponent(&self) -> Option<f64> {
+        if self.node.base == "square" { Some(2.0) } else { self.numbers().next() }
+    }
+
+    /// Returns the magnitude of the scalar factors of an element-wise product.
+    fn factors(&self) -> f64 {
+        self.numbers().map(f64::abs).filter(|number| number.is_finite()).product()
     }
 
     /// Returns the error if nothing is known of the function.
@@ -215,18 +238,6 @@ fn is_factor(flow: &Flow<'_>, node: &Node<'_>, place: Place) -> bool {
     !side.is_result() && !own
 }
 
-/// Returns the exponent of a power, if it is a number.
-fn exponent(flow: &Flow<'_>, position: usize) -> Option<f64> {
-    let node = &flow.nodes[position];
-    if node.base == "square" {
-        return Some(2.0);
-    }
-    node.given().find_map(|slot| match &flow.slot((position, slot))?.value {
-        Value::Scalar(Scalar::Number(number)) => Some(number.as_f64()),
-        _ => None,
-    })
-}
-
 /// Returns the largest element of a baseline value; 0 if none is positive or if unknown.
 fn positive(flow: &Flow<'_>, place: Place) -> f64 {
     flow.extremes(place).map_or(0.0, |(_, max)| max.max(0.0))
@@ -237,7 +248,8 @@ fn positive(flow: &Flow<'_>, place: Place) -> f64 {
 pub(super) fn may_select_others(flow: &Flow<'_>, place: Place, noise: f64) -> bool {
     let fact = flow.fact(place);
     let Some(&width) = flow.shape(place).last().filter(|&&width| width > 1) else { return false };
-    flow.around(place.0).flat_map(|outer| flow.given(outer)).any(|whole| {
+    let modules = flow.around(place.0).filter(|&outer| flow.nodes[outer].is_module());
+    modules.flat_map(|outer| flow.given(outer)).any(|whole| {
         let given = flow.fact(whole);
         let rows = given.len / width as f64;
         flow.shape(whole).last() == Some(&width)
@@ -246,17 +258,6 @@ pub(super) fn may_select_others(flow: &Flow<'_>, place: Place, noise: f64) -> bo
             && given.len > fact.len
             && rows * noise * NEAR > FLIPS
     })
-}
-
-/// Returns the magnitude of the scalar factors of an element-wise product.
-fn factors(flow: &Flow<'_>, node: &Node<'_>, position: usize) -> f64 {
-    let numbers = node.given().filter_map(|slot| match &flow.slot((position, slot))?.value {
-        Value::Scalar(Scalar::Number(number @ (Number::Int(_) | Number::Float(_)))) => {
-            Some(number.as_f64().abs())
-        }
-        _ => None,
-    });
-    numbers.filter(|number| number.is_finite()).product()
 }
 
 /// Returns the norm of the error of an element-wise product: the error of each factor times the size of the

@@ -256,20 +256,41 @@ fn adds(flow: &Flow<'_>, position: usize) -> bool {
     flow.nodes[position].op.name.api() == "add_" && is_inside_step(flow, position)
 }
 
-/// Returns the places of what an op is given, by path.
-fn given_by_path<'f>(flow: &'f Flow<'_>, position: usize) -> HashMap<&'f str, usize> {
-    let given = flow.nodes[position].given();
-    given.filter_map(|slot| Some((&*flow.slot((position, slot))?.path, slot))).collect()
+/// Slots of what an op is given.
+#[derive(Default)]
+struct Given<'f> {
+    by_path: HashMap<&'f str, usize>,
+    /// Gradient and state of each parameter.
+    by_parameter: HashMap<&'f str, Vec<usize>>,
+}
+
+impl<'f> Given<'f> {
+    fn of(flow: &'f Flow<'_>, position: usize) -> Self {
+        let mut all = Self::default();
+        for slot in flow.nodes[position].given() {
+            let Some(path) = flow.slot((position, slot)).map(|slot| &*slot.path) else { continue };
+            all.by_path.insert(path, slot);
+            let kept = path.strip_prefix("input.").and_then(|rest| rest.split_once('.'));
+            if let Some((_, parameter)) = kept {
+                all.by_parameter.entry(parameter).or_default().push(slot);
+            }
+        }
+        all
+    }
+
+    fn at(&self, path: &str) -> Option<usize> {
+        self.by_path.get(path).copied()
+    }
 }
 
 /// Returns the parameters that an op has written.
-fn written(flow: &Flow<'_>, position: usize, by_path: &HashMap<&str, usize>) -> Vec<Written> {
+fn written(flow: &Flow<'_>, position: usize, given: &Given<'_>) -> Vec<Written> {
     let node = &flow.nodes[position];
     let adds = adds(flow, position);
     let divides = !adds && !PLAIN.contains(&node.op.name.stem());
     let of = |slot: usize| {
         let place = (position, slot);
-        let (before, led) = led_to(&flow.slot(place)?.path, by_path)?;
+        let (before, led) = led_to(&flow.slot(place)?.path, given)?;
         let by_float = led.iter().any(|&given| flow.fact((position, given)).is_float);
         (!adds || by_float).then_some(Written { place, before: (position, before), led, divides })
     };
@@ -282,7 +303,7 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
     let (mut found, mut ratios) = (Vec::new(), Vec::new());
     for position in (0..flow.nodes.len()).filter(|&position| changes_parameters(flow, position)) {
         let node = &flow.nodes[position];
-        let by_path = given_by_path(flow, position);
+        let given = Given::of(flow, position);
         let decay = weight_decay(flow, position);
         let path = |slot: usize| flow.slot((position, slot)).map_or("", |slot| &*slot.path);
         let keeps_squares = node.results().any(|slot| path(slot).starts_with("output.square_avg."));
@@ -290,8 +311,8 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
         let states = node
             .results()
             .filter(|&slot| !keeps_squares || !path(slot).starts_with("output.momentum_buffer."));
-        found.extend(states.filter_map(|slot| state(flow, (position, slot), &by_path, decay)));
-        for Written { place, before, led, divides } in written(flow, position, &by_path) {
+        found.extend(states.filter_map(|slot| state(flow, (position, slot), &given, decay)));
+        for Written { place, before, led, divides } in written(flow, position, &given) {
             let error =
                 led.into_iter().map(|given| flow.fact((position, given)).relative()).fold(0.0, f64::max);
             let states = State::of(flow, before).zip(State::of(flow, place));
@@ -319,7 +340,7 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
 pub(super) fn unlike_from_the_start(flow: &Flow<'_>) -> Identities {
     let mut moved: Vec<(Identity, f64)> = Vec::new();
     for position in (0..flow.nodes.len()).filter(|&position| changes_parameters(flow, position)) {
-        for Written { place, before, .. } in written(flow, position, &given_by_path(flow, position)) {
+        for Written { place, before, .. } in written(flow, position, &Given::of(flow, position)) {
             let fact = flow.fact(before);
             let states = State::of(flow, before).zip(State::of(flow, place));
             let (Some(identity), Some((State::Sketched(was), State::Sketched(is)))) = (fact.identity, states)
@@ -339,26 +360,21 @@ pub(super) fn unlike_from_the_start(flow: &Flow<'_>) -> Identities {
 /// `0 <= b <= 1`, `s' = b s + (1 - b) g^p` is off by at most `|ds| + p r |s' - b s|`, where `r` is the relative error
 /// of the gradient. Errors of a square weigh the largest of `n` elements most: at most by the fourth root of `n` more
 /// than the gradient's norm shows.
-fn state(
-    flow: &Flow<'_>,
-    place: Place,
-    given: &HashMap<&str, usize>,
-    weight_decay: f64,
-) -> Option<ExpectedError> {
+fn state(flow: &Flow<'_>, place: Place, given: &Given<'_>, weight_decay: f64) -> Option<ExpectedError> {
     let path = flow.slot(place)?.path.strip_prefix("output.")?;
     let (kind, name) = path.split_once('.')?;
     let &(_, power) = RUNNING.iter().find(|(known, _)| *known == kind)?;
     let fact = flow.fact(place);
-    let gradient = flow.fact((place.0, *given.get(&*format!("input.grad.{name}"))?));
+    let gradient = flow.fact((place.0, given.at(&format!("input.grad.{name}"))?));
     let comparable = |fact: &Fact| fact.is_float && fact.is_measured && !fact.swamped && fact.norm > 0.0;
-    let before = given.get(&*format!("input.{path}")).map(|&slot| flow.fact((place.0, slot)));
+    let before = given.at(&format!("input.{path}")).map(|slot| flow.fact((place.0, slot)));
     // Statistics of a mean and of its parts need not be off alike.
     let is_sum = before.is_some() && (fact.statistics_only || gradient.statistics_only);
     if !comparable(fact) || !comparable(gradient) || is_sum {
         return None;
     }
     let (was, was_off) = before.map_or((0.0, 0.0), |before| (before.norm, before.distance));
-    let parameter = given.get(&*format!("parameter.{name}")).map(|&slot| flow.fact((place.0, slot)));
+    let parameter = given.at(&format!("parameter.{name}")).map(|slot| flow.fact((place.0, slot)));
     // Decay adds the error of the parameter to the gradient.
     let decayed = weight_decay * parameter.map_or(0.0, |parameter| parameter.distance);
     let relative = (gradient.distance + decayed) / gradient.norm;
@@ -392,18 +408,13 @@ fn is_inside_step(flow: &Flow<'_>, position: usize) -> bool {
 
 /// Returns the slot of a parameter before a change, and those of the causes of the change: gradient and state,
 /// or the two inputs of the quotient.
-fn led_to(path: &str, given: &HashMap<&str, usize>) -> Option<(usize, Vec<usize>)> {
+fn led_to(path: &str, given: &Given<'_>) -> Option<(usize, Vec<usize>)> {
     if let Some(name) = path.strip_prefix("output.parameter.") {
-        let before = *given.get(&*format!("parameter.{name}"))?;
-        let state = given.iter().filter(|(path, _)| {
-            path.strip_prefix("input.")
-                .and_then(|rest| rest.strip_suffix(name))
-                .is_some_and(|kind| kind.ends_with('.'))
-        });
-        return Some((before, state.map(|(_, slot)| *slot).collect()));
+        let before = given.at(&format!("parameter.{name}"))?;
+        return Some((before, given.by_parameter.get(name).cloned().unwrap_or_default()));
     }
     let index = path.strip_prefix("output.0").or_else(|| path.strip_prefix("output"))?;
-    let part = |number: usize| given.get(&*format!("input.{number}{index}")).copied();
+    let part = |number: usize| given.at(&format!("input.{number}{index}"));
     Some((part(0)?, [part(1), part(2)].into_iter().flatten().collect()))
 }
 

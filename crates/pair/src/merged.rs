@@ -59,9 +59,12 @@ fn keys(op: &Op) -> impl Iterator<Item = (&str, u64)> {
 
 /// Returns true if a tensor that both ops read, or make, differs in its number of elements.
 fn resized(b: &Op, c: &Op, results: bool) -> bool {
-    tensors(b, results).any(|(path, record)| {
-        let mut partners = tensors(c, results).filter(|(other, _)| *other == path);
-        partners.any(|(_, partner)| partner.len() != record.len())
+    let partners: Vec<_> = tensors(c, results).collect();
+    tensors(b, results).enumerate().any(|(index, (path, record))| {
+        // Nearly always in the same order.
+        let partner = partners.get(index).filter(|(other, _)| *other == path);
+        let partner = partner.or_else(|| partners.iter().find(|(other, _)| *other == path));
+        partner.is_some_and(|(_, partner)| partner.len() != record.len())
     })
 }
 

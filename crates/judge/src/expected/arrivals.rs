@@ -207,12 +207,10 @@ impl Walk<'_, '_> {
         let beside = beside.map_or(0.0, |parent| self.gradients_inside[parent]);
         // A running mean is compared with the elements that it is the mean of; in a dispatcher op they follow
         // their gradient.
-        let whole = node
-            .given()
-            .map(|slot| self.flow.fact((position, slot)))
-            .filter(|given| given.is_float && given.len > fact.len);
-        let size = whole.last().filter(|_| node.traits.kind == Kind::Normalisation);
-        let size = size.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
+        let is_longer = |given: &&Fact| given.is_float && given.len > fact.len;
+        let whole = || node.given().map(|slot| self.flow.fact((position, slot))).filter(is_longer).last();
+        let whole = if node.traits.kind == Kind::Normalisation { whole() } else { None };
+        let size = whole.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
         fact.norm.max(beside).max(size).max(self.added_up(position, fact)).max(f64::MIN_POSITIVE)
     }
 

@@ -6,6 +6,7 @@ use super::super::precision::{Precision, of_run, of_sum};
 use super::super::scale::{self, Scale};
 use super::super::transfer::{self, InputError, centring, largest};
 use super::super::value::{CommonFactor, ExpectedError, Family, ValueKind};
+use super::lists::Together;
 use super::{CANCELS, ONE_FACTOR, Place, WITHOUT_DIRECTION, Walk, conserved, single};
 use probe_dump::{DType, Phase, shared};
 
@@ -17,6 +18,8 @@ struct Result<'r> {
     place: Place,
     given: &'r [(Place, InputError)],
     saved: &'r [(Place, InputError)],
+    /// Slots of the results that are made of the same, itself among them.
+    beside: &'r [usize],
     dtype: DType,
     /// Precision of the computation.
     precision: &'static Precision,
@@ -33,7 +36,7 @@ impl Walk<'_, '_> {
     pub(super) fn result(
         &mut self,
         place: Place,
-        given: &[(Place, InputError)],
+        Together { given, results: beside }: &Together,
         saved: &[(Place, InputError)],
     ) -> Option<f64> {
         let node = &self.flow.nodes[place.0];
@@ -58,8 +61,8 @@ impl Walk<'_, '_> {
             return None;
         }
         let (dtype, precision) = fact.dtype.and_then(|dtype| Some((dtype, Precision::of(dtype)?)))?;
-        let precision = self.computed_in(place, precision, given.iter().chain(saved));
-        let made = Result { place, given, saved, dtype, precision };
+        let precision = self.computed_in(place, beside, precision, given.iter().chain(saved));
+        let made = Result { place, given, saved, beside, dtype, precision };
         let error = self.weigh(&made);
         let step = match node.traits.kind {
             Kind::Copy => 0.0,
@@ -205,7 +208,7 @@ impl Walk<'_, '_> {
         // Choices in the inputs, made inside, or made along with this result.
         let flipped = largest(result.inputs().map(|(place, _)| self.flipped(*place)))
             .max(self.flipped_inside[place.0])
-            .max(largest(node.results().map(|slot| self.flipped((place.0, slot)))));
+            .max(largest(result.beside.iter().map(|&slot| self.flipped((place.0, slot)))));
         explained = explained.max(transfer::picked(flipped));
         if result.inputs().any(|(place, _)| flow.fact(*place).difference.hides_numbers()) {
             explained = explained.max(1.0);
@@ -296,6 +299,7 @@ impl Walk<'_, '_> {
     fn computed_in<'x>(
         &self,
         place: Place,
+        beside: &[usize],
         own: &'static Precision,
         inputs: impl Iterator<Item = &'x (Place, InputError)>,
     ) -> &'static Precision {
@@ -304,7 +308,7 @@ impl Walk<'_, '_> {
             let fact = self.flow.fact(place);
             fact.dtype.filter(|_| fact.is_float && fact.len > 1.0).and_then(Precision::of)
         };
-        let results = node.results().filter_map(|slot| of((place.0, slot)));
+        let results = beside.iter().filter_map(|&slot| of((place.0, slot)));
         let inside = self.precision_inside[place.0].filter(|_| node.is_module());
         // Work inside an op is not recorded; under autocast it may have been products.
         let hidden = node.traits.kind == Kind::Recurrent || node.is_composite();

@@ -3,8 +3,8 @@
 use super::super::ops::{Kind, parameter};
 use super::super::slope;
 use super::{
-    BOTH_SIDES, FEW, InputError, ONE_FLIP, PEAKED, Passage, Place, ROOT, SLOPE, centring, exponent, factors,
-    is_logarithm, largest, largest_error, multiplied, of_divisor, root, rows_summed,
+    BOTH_SIDES, FEW, InputError, ONE_FLIP, PEAKED, Passage, Place, ROOT, SLOPE, centring, is_logarithm,
+    largest, largest_error, multiplied, of_divisor, root, rows_summed,
 };
 use probe_dump::{Scalar, Value};
 
@@ -52,7 +52,7 @@ impl Passage<'_, '_> {
                     BOTH_SIDES * means * rows_summed(flow, node, self.place.0)
                 }
             }
-            Kind::Power => match exponent(flow, self.place.0) {
+            Kind::Power => match self.exponent() {
                 Some(exponent) if exponent >= 1.0 => PEAKED * exponent * joint,
                 _ => joint.max(ROOT * relative.sqrt()),
             },
@@ -67,10 +67,7 @@ impl Passage<'_, '_> {
                     error.relative.max(self.along_rows(*place, *error))
                 }
             })),
-            Kind::Multiply => {
-                let factor = factors(flow, node, self.place.0);
-                joint.max(multiplied(flow, &self.given, fact.len) * factor / scale)
-            }
+            Kind::Multiply => joint.max(multiplied(flow, &self.given, fact.len) * self.factors() / scale),
             Kind::Divide | Kind::Root | Kind::Update => self.to_quotient(),
             Kind::Attention => self.to_attention(),
             Kind::Normalisation => self.to_normalised(),
