@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::{Flow, Place};
-use crate::difference::ByIdentity;
+use crate::difference::{ByIdentity, Identities};
 use probe_dump::{Op, Phase, SlotSide};
 
 /// Calls of one module in a step that are considered for a parameter gradient.
@@ -91,6 +91,12 @@ impl Flow<'_> {
             }
         }
         let stem = |position: usize| self.nodes[position].op.name.stem();
+        let parameters = self.own_parameters();
+        // Two biases that are added to the same value have the same gradient.
+        let have_others = |position: usize, other: usize| {
+            let known = parameters.get(stem(position)).zip(parameters.get(stem(other)));
+            known.is_some_and(|(one, other)| one.is_disjoint(other))
+        };
         let mut tied: HashMap<usize, Vec<usize>> = HashMap::new();
         for (position, _) in nodes().filter(|(_, node)| node.op.name.phase() == Phase::ParameterGradient) {
             let calls = self.calls(self.nodes[position].op, Phase::Forward);
@@ -101,7 +107,8 @@ impl Flow<'_> {
             let own = own.filter(|&place| self.is_own(place)).filter_map(|place| self.fact(place).identity);
             let alike = own.filter_map(|identity| owners.get(&identity)).flatten().copied();
             // A module may share more than one, and be called several times.
-            let mut others: Vec<usize> = alike.filter(|&other| stem(other) != stem(position)).collect();
+            let alike = alike.filter(|&other| stem(other) != stem(position) && !have_others(position, other));
+            let mut others: Vec<usize> = alike.collect();
             others.sort_unstable_by_key(|&other| (stem(other), other));
             others.dedup_by_key(|other| stem(*other));
             if !others.is_empty() {
@@ -109,6 +116,19 @@ impl Flow<'_> {
             }
         }
         tied
+    }
+
+    /// Returns the recorded parameters of each module, by the name of its op without the call.
+    fn own_parameters(&self) -> HashMap<&str, Identities> {
+        let mut parameters: HashMap<&str, Identities> = HashMap::new();
+        for (position, node) in self.nodes.iter().enumerate().filter(|(_, node)| node.is_paired) {
+            let slots = node.given().filter(|&slot| self.side((position, slot)) == SlotSide::Parameter);
+            let own = slots.filter(|&slot| self.is_own((position, slot)));
+            for identity in own.filter_map(|slot| self.fact((position, slot)).identity) {
+                parameters.entry(node.op.name.stem()).or_default().insert(identity);
+            }
+        }
+        parameters
     }
 
     /// Returns true for a parameter of a module or its gradient that no other one equals by chance, as those that are constant do.
