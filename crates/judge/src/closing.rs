@@ -14,6 +14,7 @@ use super::flow::{Flow, Place};
 use super::hard_faults::numeric;
 use super::median::median;
 use super::transfer::{self, InputError};
+use super::update;
 use super::value::{Excess, ExpectedError, ValueKind};
 use super::{Cause, SlotJudgement, Verdict};
 use probe_dump::Phase;
@@ -86,6 +87,19 @@ pub(super) fn unexplained(
         said: NOT_ADDING_UP.to_owned(),
         beyond: Some(Beyond { error: value.error, expected: may }),
         ..Candidate::at(op, Some(slot), cause)
+    })
+}
+
+/// Returns the first weight that is read if the runs have gone their own ways in the few steps before the recording begins. No rounding
+/// does that: whatever differs was there from the start.
+pub(super) fn gone_apart(flow: &Flow<'_>, expected: &ExpectedErrors) -> Option<Candidate> {
+    let apart = update::gone_apart(flow);
+    let is_apart = |place: Place| flow.fact(place).identity.is_some_and(|identity| apart.contains(&identity));
+    let &(op, slot) = expected.arrivals.iter().find(|&&place| is_apart(place))?;
+    Some(Candidate {
+        said: "the steps before this one have moved the weights of the two runs as if they had nothing in common: what differs was there from the start, and is seen in a recording from step 0".to_owned(),
+        arrived: true,
+        ..Candidate::at(op, Some(slot), Cause::Input)
     })
 }
 

@@ -9,11 +9,11 @@ use super::setting::Setting;
 use super::tolerance::Rules;
 use super::{BySlot, History, Noise, PartJudgement, PriorKnowledge, Replayed, judge_part};
 use probe_dump::{
-    DType, ExtremePlaces, Number, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType,
-    RecordedStatistics, Scalar, Slot, SlotSide, Task, TensorData, TensorRecord, TensorRef, TensorStore,
-    Value,
+    Content, DType, ExtremePlaces, Number, Op, OpName, PartKey, Rank, RankId, ReadError, RecordedDType,
+    RecordedStatistics, Scalar, Sketch, SketchVersion, Slot, SlotSide, Task, TensorData, TensorRecord,
+    TensorRef, TensorStore, Value,
 };
-use probe_measure::{Evidence, KeptMetrics, compare, compare_recorded};
+use probe_measure::{Evidence, KeptMetrics, compare, compare_recorded, observe};
 use probe_pair::{Alignment, Mapping, PartPair, align, substitutions};
 
 /// A tensor of one side.
@@ -91,6 +91,15 @@ impl Drawn {
         record.places =
             place(max).zip(place(min)).and_then(|(max, min)| ExtremePlaces::new(max as u64, min as u64));
         record
+    }
+
+    /// Returns the sketch of its numbers.
+    pub(super) fn sketch(&self) -> Arc<Sketch> {
+        let bytes: Vec<u8> = self.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let shape = [self.values.len()];
+        let tensor = TensorRef::strided(&bytes, DType::F64, &shape, &[1], 0).unwrap();
+        let content = Content { sketch: Some(SketchVersion::CURRENT), hash: false };
+        Arc::new(observe(tensor, content).sketch.unwrap())
     }
 
     fn evidence(&self, other: &Self, dtype: DType) -> Evidence {
@@ -192,6 +201,18 @@ impl Part {
         }
         self.values.push((baseline.clone(), candidate.clone()));
         if self.is_single { self.binary32() } else { self }
+    }
+
+    /// Gives the last tensor its sketch, on both sides.
+    pub(super) fn sketched(&mut self) -> &mut Self {
+        let sketches = self.values.last().map(|(b, c)| [b.sketch(), c.sketch()]);
+        for (ops, sketch) in self.sides.iter_mut().zip(sketches.into_iter().flatten()) {
+            let slot = ops.last_mut().and_then(|op| op.slots.last_mut());
+            if let Some(Value::Tensor(record)) = slot.map(|slot| &mut slot.value) {
+                Arc::make_mut(record).sketch = Some(sketch);
+            }
+        }
+        self
     }
 
     /// Adds a tensor that the baseline alone has to the last op.

@@ -137,6 +137,8 @@ fn suspects(
         let unexplained = closing::unexplained(flow, expected, excess)
             .filter(|candidate| !structure.rewritten.contains(&candidate.op));
         candidates.extend(unexplained.filter(|candidate| !reference.acquits(flow, candidate)));
+        let begins = !history.any && candidates.is_empty();
+        candidates.extend(begins.then(|| closing::gone_apart(flow, expected)).flatten());
     }
     remarks.extend(settled);
     remarks.extend(structure.note);

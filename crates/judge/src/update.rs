@@ -4,6 +4,7 @@
 //! that of the change. A weight differs from its partner by what all earlier steps left; its last change tells
 //! if this step's optimizer is at fault.
 
+mod apart;
 mod change;
 mod follower;
 mod moments;
@@ -11,13 +12,14 @@ mod moments;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::difference::{Fact, Identities, Identity};
+use super::difference::Fact;
 use super::expected::GradientErrors;
 use super::flow::{Flow, Place};
 use super::median::median;
 use super::ops::Kind;
 use super::precision::Precision;
 use super::value::{ExpectedError, Family, ValueKind};
+pub(super) use apart::{gone_apart, unlike_from_the_start};
 use change::Change;
 pub(super) use follower::follower;
 use moments::Moments;
@@ -62,10 +64,6 @@ const RUNNING: [(&str, f64); 7] = [
 
 /// Optimizers of torch that use the gradient as it is.
 const PLAIN: [&str; 2] = ["Optimizer.SGD.step", "Optimizer.ASGD.step"];
-
-/// Multiple of the usual distance of matrices, in steps, beyond which one stands out: earlier steps may have been larger
-/// than this one, but for all alike.
-const APART: f64 = 4.0;
 
 /// Least part of a change's size that goes unexplained where statistics alone tell the gradient: they show less than
 /// its error. A change at fault is off by twice as much.
@@ -332,28 +330,6 @@ pub(super) fn within(flow: &Flow<'_>, values: &mut Vec<ExpectedError>) {
     });
     common_factor(&ratios, &mut found);
     values.extend(found);
-}
-
-/// Returns the matrices that no run of as many steps has moved apart: their difference is more than all earlier steps of
-/// the size of this one make, on both sides and in opposite directions, and stands out among those of the others. They
-/// were not the same when the runs began.
-pub(super) fn unlike_from_the_start(flow: &Flow<'_>) -> Identities {
-    let mut moved: Vec<(Identity, f64)> = Vec::new();
-    for position in (0..flow.nodes.len()).filter(|&position| changes_parameters(flow, position)) {
-        for Written { place, before, .. } in written(flow, position, &Given::of(flow, position)) {
-            let fact = flow.fact(before);
-            let states = State::of(flow, before).zip(State::of(flow, place));
-            let (Some(identity), Some((State::Sketched(was), State::Sketched(is)))) = (fact.identity, states)
-            else {
-                continue;
-            };
-            let change = Change::of(&was, &is).filter(|_| flow.is_matrix(before));
-            moved.extend(change.map(|change| (identity, fact.distance / change.size[0].max(change.size[1]))));
-        }
-    }
-    let mut steps: Vec<f64> = moved.iter().map(|(_, steps)| *steps).collect();
-    let most = (2.0 * flow.pair.step as f64).max(APART * median(&mut steps));
-    moved.into_iter().filter(|(_, steps)| *steps > most).map(|(identity, _)| identity).collect()
 }
 
 /// Weighs what an optimizer keeps of gradients for the next step. With state `s`, gradient `g`, power `p` and any

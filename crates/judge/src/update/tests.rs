@@ -1,20 +1,8 @@
 //! Changes of a weight, as its sketches tell them.
 
-use std::sync::Arc;
-
 use super::{Change, State, rounded, weighed};
 use crate::drawn::{Drawn, Part};
-use crate::{Cause, History};
-use probe_dump::{Content, DType, Sketch, SketchVersion, TensorRef};
-use probe_measure::observe;
-
-fn sketched(values: &Drawn) -> Arc<Sketch> {
-    let bytes: Vec<u8> = values.values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    let shape = [values.values.len()];
-    let tensor = TensorRef::strided(&bytes, DType::F64, &shape, &[1], 0).unwrap();
-    let content = Content { sketch: Some(SketchVersion::CURRENT), hash: false };
-    Arc::new(observe(tensor, content).sketch.unwrap())
-}
+use crate::{Cause, History, PartJudgement};
 
 /// Returns the change of a weight by equal steps of either sign, which the candidate makes as `other` says.
 fn change(other: impl Fn(usize, f64) -> f64) -> Change {
@@ -22,8 +10,8 @@ fn change(other: impl Fn(usize, f64) -> f64) -> Change {
     let step = Drawn::normal(2, &[3000]).map(|value| 1e-3 * value.signum());
     let mut theirs = step.clone();
     theirs.values.iter_mut().enumerate().for_each(|(at, value)| *value = other(at, *value));
-    let after = |step: &Drawn| sketched(&weight.with(step, |weight, step| weight - step));
-    let before = sketched(&weight);
+    let after = |step: &Drawn| weight.with(step, |weight, step| weight - step).sketch();
+    let before = weight.sketch();
     Change::of(&[before.clone(), before], &[after(&step), after(&theirs)]).unwrap()
 }
 
@@ -46,8 +34,8 @@ fn a_few_elements_that_are_most_of_a_change_turn_it_by_their_own_noise() {
     step.values[..3].fill(1.0);
     let mut theirs = step.clone();
     theirs.values[..3].iter_mut().for_each(|value| *value *= 1.0 + 1e-4);
-    let after = |step: &Drawn| sketched(&weight.with(step, |weight, step| weight - step));
-    let before = sketched(&weight);
+    let after = |step: &Drawn| weight.with(step, |weight, step| weight - step).sketch();
+    let before = weight.sketch();
     let change = Change::of(&[before.clone(), before], &[after(&step), after(&theirs)]).unwrap();
     assert!(change.ratio().abs() < 2.0 * change.turned(), "{:e} {:e}", change.ratio(), change.turned());
     let spread = self::change(|_, step| step * (1.0 + 1e-4));
@@ -62,7 +50,7 @@ fn a_change_that_leaves_next_to_nothing_is_rounded_as_others_are() {
         let theirs = left.with(&before, |left, before| left + error * before);
         let mut part = Part::of_binary32();
         part.op("Optimizer.RMSprop.step.0").tensor("output.parameter.w", &left, &theirs);
-        let sketches = |values: [&Drawn; 2]| State::Sketched(values.map(sketched));
+        let sketches = |values: [&Drawn; 2]| State::Sketched(values.map(Drawn::sketch));
         let states = (sketches([&before, &before]), sketches([&left, &theirs]));
         let values = part.flow(|flow| weighed(flow, (0, 0), (&states.0, &states.1), 0.0, true)).unwrap().1;
         values.iter().map(|value| value.error / value.least).fold(0.0, f64::max)
@@ -119,4 +107,57 @@ fn a_teacher_that_follows_its_student_at_another_rate_is_named() {
             "{other}"
         );
     }
+}
+
+/// A step of which nothing earlier was recorded, with four matrices of both sides and an optimizer's changes of size 1e-2.
+fn late(matrices: &[[Drawn; 2]]) -> PartJudgement {
+    let x = Drawn::normal(20, &[40, 30]);
+    let mut part = Part::of_later_step();
+    for (call, [b, c]) in matrices.iter().enumerate() {
+        part.op(&format!("Functional.linear.{call}.forward")).tensor("input.0", &x, &x);
+        part.tensor("input.1", b, c).requires_grad().tensor("output.0", &x.linear(b), &x.linear(c));
+    }
+    part.op("Optimizer.AdamW.step.0");
+    for (call, [b, c]) in matrices.iter().enumerate() {
+        let gradient = Drawn::normal(50 + call as u64, &[20, 30]);
+        let after = |before: &Drawn| before.with(&gradient, |before, gradient| before - 1e-2 * gradient);
+        part.tensor(&format!("parameter.{call}"), b, c).sketched();
+        part.tensor(&format!("input.grad.{call}"), &gradient, &gradient);
+        part.tensor(&format!("output.parameter.{call}"), &after(b), &after(c)).sketched();
+    }
+    part.judged("")
+}
+
+/// Returns four matrices that a step of size 1e-2 has moved, the candidate's by `apart` of it otherwise.
+fn moved(apart: f64) -> Vec<[Drawn; 2]> {
+    let of = |call: u64| {
+        let weight = Drawn::normal(10 + call, &[20, 30]);
+        let other = Drawn::normal(30 + call, &[20, 30]);
+        let theirs = weight.with(&other, |weight, other| weight + 1e-2 * apart * other);
+        [weight, theirs]
+    };
+    (0..4).map(of).collect()
+}
+
+#[test]
+fn runs_whose_first_steps_have_nothing_in_common_are_no_agreement() {
+    for apart in [0.01, 0.25] {
+        assert_eq!(late(&moved(apart)).findings.len(), 0, "{apart}");
+    }
+    let judged = late(&moved(std::f64::consts::SQRT_2));
+    assert_eq!(judged.findings.len(), 1);
+    let first = &judged.findings[0];
+    assert_eq!((first.op.as_str(), first.cause), ("Functional.linear.0.forward", Cause::Input));
+    assert!(first.reason.contains("as if they had nothing in common"), "{}", first.reason);
+}
+
+#[test]
+fn a_matrix_that_has_nothing_in_common_with_its_partner_was_not_loaded() {
+    // Those behind it have gone their own ways since, by a third of what this one is apart.
+    let mut matrices = moved(1.2);
+    matrices[2][1] = Drawn::normal(40, &[20, 30]).map(|value| 0.03 * value);
+    matrices[2][0] = matrices[2][0].map(|value| 0.03 * value);
+    let judged = late(&matrices);
+    let named: Vec<_> = judged.findings.iter().map(|found| (found.op.as_str(), found.cause)).collect();
+    assert_eq!(named, [("Functional.linear.2.forward", Cause::Input)]);
 }

@@ -1,0 +1,85 @@
+//! How far the steps before a recording have moved the weights of the two runs apart, in changes of the first step that was
+//! recorded. Noise moves them little, and what differs from the start as far as updates go that have nothing in common.
+
+use super::super::difference::{Identities, Identity};
+use super::super::flow::Flow;
+use super::super::median::median;
+use super::{Change, Given, State, Written, changes_parameters, written};
+
+/// Multiple of the usual distance of matrices, in steps, beyond which one stands out: earlier steps may have been larger
+/// than this one, but for all alike.
+const APART: f64 = 4.0;
+
+/// Cosine below which two matrices were drawn by themselves, and above which half of all must be for that to tell something. What
+/// both sides have learned alike makes the cosine of unrelated ones more than zero.
+const RELATED: (f64, f64) = (0.3, 0.6);
+
+/// Distance of half of all matrices, in steps for each step so far, from which on the updates of both sides had nothing in common:
+/// those make `sqrt(2)`. Sound runs showed up to 0.25.
+const UNRELATED: f64 = 0.7;
+
+/// The last step at which that is asked: later ones may be smaller by a schedule, and noise has grown.
+const FIRST_STEPS: f64 = 8.0;
+
+/// Least number of matrices whose median is asked.
+const MANY_MATRICES: usize = 3;
+
+/// A matrix that a recorded optimizer changed.
+struct Moved {
+    identity: Identity,
+    /// Distance of the two sides before the change, in changes of this step.
+    steps: f64,
+    /// Cosine of the two sides.
+    cosine: f64,
+}
+
+/// Returns the matrices that recorded ops changed, as they were before.
+fn moved(flow: &Flow<'_>) -> Vec<Moved> {
+    let mut moved = Vec::new();
+    for position in (0..flow.nodes.len()).filter(|&position| changes_parameters(flow, position)) {
+        for Written { place, before, .. } in written(flow, position, &Given::of(flow, position)) {
+            let fact = flow.fact(before);
+            let states = State::of(flow, before).zip(State::of(flow, place));
+            let (Some(identity), Some((State::Sketched(was), State::Sketched(is)))) = (fact.identity, states)
+            else {
+                continue;
+            };
+            let change = Change::of(&was, &is).filter(|_| flow.is_matrix(before));
+            let (b, c) = fact.norms;
+            let cosine = (b * b + c * c - fact.distance * fact.distance) / (2.0 * b * c);
+            moved.extend(change.map(|change| {
+                let steps = fact.distance / change.size[0].max(change.size[1]);
+                Moved { identity, steps, cosine }
+            }));
+        }
+    }
+    moved
+}
+
+/// Returns the matrices that were not the same when the runs began: their distance is more than all earlier steps of the size
+/// of this one make, on both sides and in opposite directions. It also stands out among those of the others, or such a
+/// matrix has next to nothing in common with its partner, and the others have.
+pub(in super::super) fn unlike_from_the_start(flow: &Flow<'_>) -> Identities {
+    let moved = moved(flow);
+    let usual = median(&mut moved.iter().map(|moved| moved.steps).collect::<Vec<f64>>());
+    let alike = median(&mut moved.iter().map(|moved| moved.cosine).collect::<Vec<f64>>());
+    let (unrelated, related) = RELATED;
+    let stands_out =
+        |moved: &Moved| moved.steps > APART * usual || moved.cosine < unrelated && alike > related;
+    let most = 2.0 * flow.pair.step as f64;
+    let unlike = moved.into_iter().filter(|moved| moved.steps > most && stands_out(moved));
+    unlike.map(|moved| moved.identity).collect()
+}
+
+/// Returns the matrices if the first few steps have moved most of them apart by as much as updates do that have nothing in
+/// common.
+pub(in super::super) fn gone_apart(flow: &Flow<'_>) -> Identities {
+    let step = flow.pair.step as f64;
+    if !(1.0..=FIRST_STEPS).contains(&step) {
+        return Identities::default();
+    }
+    let moved = moved(flow);
+    let usual = median(&mut moved.iter().map(|moved| moved.steps).collect::<Vec<f64>>());
+    let is_apart = moved.len() >= MANY_MATRICES && usual > UNRELATED * step;
+    moved.into_iter().filter(|_| is_apart).map(|moved| moved.identity).collect()
+}
