@@ -1,6 +1,6 @@
 //! Errors that what was recorded hides, and that those who read it show.
 
-use super::named;
+use super::{named, x};
 use crate::Cause;
 use crate::drawn::{Drawn, Part};
 use crate::expected::Walk;
@@ -216,4 +216,31 @@ fn what_arrives_between_modules_may_be_off_at_its_extremes_as_what_came_before()
     };
     assert!(explained(1e-3) > 1e-4);
     assert!(explained(1e-7) < 1e-6);
+}
+
+#[test]
+fn in_a_late_step_another_result_is_told_from_a_drifted_one_by_what_its_own_side_made() {
+    let weight = Drawn::normal(12, &[20, 30]);
+    let drifted = weight.off(13, 0.05);
+    let judged = |read: fn(f64) -> f64| {
+        let mut part = Part::of_later_step();
+        let (b, c) = (x().linear(&weight), x().linear(&drifted));
+        part.op("Functional.linear.0.forward").tensor("input.0", &x(), &x());
+        part.tensor("input.1", &weight, &drifted).requires_grad().tensor("output.0", &b, &c);
+        for (name, function) in [
+            ("Torch.tanh.0.forward", f64::tanh as fn(f64) -> f64),
+            ("Functional.hardtanh.0.forward", hardtanh),
+        ] {
+            part.op(name).tensor("input.0", &b, &c).tensor("output.0", &b.map(function), &c.map(function));
+        }
+        let (one, other) = (b.map(f64::tanh), c.map(read));
+        part.op("Torch.exp.0.forward").tensor("input.0", &one, &other);
+        part.tensor("output.0", &one.map(f64::exp), &other.map(f64::exp)).judged("")
+    };
+    assert_eq!(named(&judged(f64::tanh)), []);
+    assert_eq!(named(&judged(hardtanh)), [("Torch.exp.0.forward", Cause::Structure)]);
+}
+
+fn hardtanh(value: f64) -> f64 {
+    value.clamp(-1.0, 1.0)
 }
