@@ -36,6 +36,10 @@ const LEAST: f64 = 0.01;
 /// Reason for what the closing check names.
 const NOT_ADDING_UP: &str = "the errors of all ops before it do not add up to this";
 
+/// Reasons for what shows that the runs were not the same when they began.
+const NOTHING_IN_COMMON: &str = "the steps before this one have moved the weights of the two runs as if they had nothing in common: what differs was there from the start, and is seen in a recording from step 0";
+const NO_STEPS: &str = "it is further apart than the steps before this one have moved it: not loaded, or from another checkpoint";
+
 /// Returns the first value whose verdict is no agreement, as a candidate.
 pub(super) fn unnamed(flow: &Flow<'_>, slots: &BySlot<SlotJudgement>) -> Option<Candidate> {
     let wrong =
@@ -90,17 +94,25 @@ pub(super) fn unexplained(
     })
 }
 
-/// Returns the first weight that is read if the runs have gone their own ways in the few steps before the recording begins. No rounding
-/// does that: whatever differs was there from the start.
-pub(super) fn gone_apart(flow: &Flow<'_>, expected: &ExpectedErrors) -> Option<Candidate> {
+/// Returns where the runs have gone their own ways before the recording begins. No rounding does that: whatever differs was there from
+/// the start. The first op of the forward pass that one side alone has says more of it than the first weight that is read.
+pub(super) fn gone_apart(
+    flow: &Flow<'_>,
+    expected: &ExpectedErrors,
+    other_call: Option<usize>,
+) -> Option<Candidate> {
     let apart = update::gone_apart(flow);
-    let is_apart = |place: Place| flow.fact(place).identity.is_some_and(|identity| apart.contains(&identity));
+    if let Some(op) = other_call.filter(|_| apart.all) {
+        return Some(Candidate {
+            said: NOTHING_IN_COMMON.to_owned(),
+            ..Candidate::at(op, None, Cause::Structure)
+        });
+    }
+    let is_apart =
+        |place: Place| flow.fact(place).identity.is_some_and(|identity| apart.matrices.contains(&identity));
     let &(op, slot) = expected.arrivals.iter().find(|&&place| is_apart(place))?;
-    Some(Candidate {
-        said: "the steps before this one have moved the weights of the two runs as if they had nothing in common: what differs was there from the start, and is seen in a recording from step 0".to_owned(),
-        arrived: true,
-        ..Candidate::at(op, Some(slot), Cause::Input)
-    })
+    let said = if apart.all { NOTHING_IN_COMMON } else { NO_STEPS };
+    Some(Candidate { said: said.to_owned(), arrived: true, ..Candidate::at(op, Some(slot), Cause::Input) })
 }
 
 /// Returns the results of parameter gradients with a known error, or a least one.

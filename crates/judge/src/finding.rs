@@ -117,10 +117,10 @@ fn reason(
             }
         }
         Cause::Input => {
+            let is_weight = slot.starts_with("parameter");
+            parts.extend(is_weight.then(|| "the weight itself differs".to_owned()));
             parts.push(
-                if slot.starts_with("parameter") {
-                    "the weight itself differs"
-                } else if !candidate.said.is_empty() {
+                if is_weight || !candidate.said.is_empty() {
                     &candidate.said
                 } else if follows_modules_alone(pair, candidate.op) {
                     "differs on arrival, no recorded op caused it, but functions between modules are recorded only at levels mix, api and op"

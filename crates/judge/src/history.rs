@@ -163,6 +163,9 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
     let judges_weights = begins && (step == 0 || !most);
     let unlike =
         if begins && !judges_weights { update::unlike_from_the_start(flow) } else { Identities::default() };
+    let turned = if judges_weights && step > 0 { update::turned(flow) } else { Identities::default() };
+    let is_turned =
+        |place: Place| flow.fact(place).identity.is_some_and(|identity| turned.contains(&identity));
     let is_unlike =
         |place: Place| flow.fact(place).identity.is_some_and(|identity| unlike.contains(&identity));
     // After the first step, what a program keeps from step to step differs as its weights do.
@@ -179,7 +182,8 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
             return false;
         }
         if is_weight(value.place) {
-            return (judges_weights && !rewritten.contains(&value.place)) || is_unlike(value.place);
+            let is_judged = judges_weights && !rewritten.contains(&value.place) && !is_turned(value.place);
+            return is_judged || is_unlike(value.place);
         }
         // After the backward pass, functions outside all modules change weights and optimizer state.
         let mut around = flow.around(value.place.0);

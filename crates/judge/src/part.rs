@@ -138,7 +138,8 @@ fn suspects(
             .filter(|candidate| !structure.rewritten.contains(&candidate.op));
         candidates.extend(unexplained.filter(|candidate| !reference.acquits(flow, candidate)));
         let begins = !history.any && candidates.is_empty();
-        candidates.extend(begins.then(|| closing::gone_apart(flow, expected)).flatten());
+        candidates
+            .extend(begins.then(|| closing::gone_apart(flow, expected, structure.other_call)).flatten());
     }
     remarks.extend(settled);
     remarks.extend(structure.note);

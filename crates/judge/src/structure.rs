@@ -53,6 +53,8 @@ pub(super) struct Structure {
     pub(super) note: Option<String>,
     /// Ops that compute the same in another way.
     pub(super) rewritten: HashSet<usize>,
+    /// First forward op of one side alone among those that are no fault.
+    pub(super) other_call: Option<usize>,
     /// The reason to excuse them.
     pub(super) excuse: &'static str,
 }
@@ -66,7 +68,13 @@ pub(super) fn of<'a>(
 ) -> Structure {
     // A part that could only be read in part lacks the rest for that reason.
     if !flow.pair.baseline.faults.is_empty() || !flow.pair.candidate.faults.is_empty() {
-        return Structure { fault: None, note: None, rewritten: HashSet::new(), excuse: REWRITTEN };
+        return Structure {
+            fault: None,
+            note: None,
+            rewritten: HashSet::new(),
+            other_call: None,
+            excuse: REWRITTEN,
+        };
     }
     let batches = MicroBatches::of(flow);
     if let Some(judged) = batches.and_then(|batches| batches.judged(flow, agreement.rounding, candidates)) {
@@ -119,7 +127,10 @@ pub(super) fn of<'a>(
         // For a fault behind the backward pass the forward call is named, and its own group may agree.
         harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
     }
-    Structure { note: remark(flow, &harmless), fault, rewritten, excuse: REWRITTEN }
+    let forward = |op: &usize| !flow.nodes[*op].is_backward();
+    let other_calls = harmless.iter().flat_map(|group| group.baseline.iter().chain(&group.candidate));
+    let other_call = other_calls.copied().filter(forward).min();
+    Structure { note: remark(flow, &harmless), fault, rewritten, other_call, excuse: REWRITTEN }
 }
 
 /// Returns an op that one side alone has right before the first value that differs, which no recorded op made, and removes

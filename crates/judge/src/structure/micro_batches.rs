@@ -75,7 +75,7 @@ impl MicroBatches {
         }
         let agree = fault.is_none() && candidates.is_empty();
         let excuse = "one side computes it for a micro-batch, the other for the batch";
-        Some(Structure { note: Some(self.remark(agree)), fault, rewritten, excuse })
+        Some(Structure { note: Some(self.remark(agree)), fault, rewritten, other_call: None, excuse })
     }
 
     /// Returns the first op that both sides call with another option; where the gradients are `off`, with any other argument.

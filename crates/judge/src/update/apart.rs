@@ -2,9 +2,10 @@
 //! recorded. Noise moves them little, and what differs from the start as far as updates go that have nothing in common.
 
 use super::super::difference::{Identities, Identity};
-use super::super::flow::Flow;
+use super::super::flow::{Flow, Place};
 use super::super::median::median;
 use super::{Change, Given, State, Written, changes_parameters, written};
+use probe_measure::Evidence;
 
 /// Multiple of the usual distance of matrices, in steps, beyond which one stands out: earlier steps may have been larger
 /// than this one, but for all alike.
@@ -31,6 +32,8 @@ struct Moved {
     steps: f64,
     /// Cosine of the two sides.
     cosine: f64,
+    /// Few elements differ.
+    is_of_few: bool,
 }
 
 /// Returns the matrices that recorded ops changed, as they were before.
@@ -49,37 +52,69 @@ fn moved(flow: &Flow<'_>) -> Vec<Moved> {
             let cosine = (b * b + c * c - fact.distance * fact.distance) / (2.0 * b * c);
             moved.extend(change.map(|change| {
                 let steps = fact.distance / change.size[0].max(change.size[1]);
-                Moved { identity, steps, cosine }
+                Moved { identity, steps, cosine, is_of_few: is_of_few(flow, before) }
             }));
         }
     }
     moved
 }
 
-/// Returns the matrices that were not the same when the runs began: their distance is more than all earlier steps of the size
-/// of this one make, on both sides and in opposite directions. It also stands out among those of the others, or such a
-/// matrix has next to nothing in common with its partner, and the others have.
+impl Moved {
+    /// Returns true if no run of as many steps of this size moves a matrix as far apart, on both sides and in opposite
+    /// directions.
+    fn is_beyond(&self, flow: &Flow<'_>) -> bool {
+        self.steps > 2.0 * flow.pair.step as f64
+    }
+}
+
+/// Matrices that the steps before the recording have moved.
+pub(in super::super) struct Apart {
+    pub(in super::super) matrices: Identities,
+    /// These are all: the updates of the two runs had nothing in common.
+    pub(in super::super) all: bool,
+}
+
+/// Returns the matrices that were not the same when the runs began: they are further apart than earlier steps have moved them, and
+/// have next to nothing in common with their partners, though the others have or are much less apart.
 pub(in super::super) fn unlike_from_the_start(flow: &Flow<'_>) -> Identities {
     let moved = moved(flow);
     let usual = median(&mut moved.iter().map(|moved| moved.steps).collect::<Vec<f64>>());
     let alike = median(&mut moved.iter().map(|moved| moved.cosine).collect::<Vec<f64>>());
     let (unrelated, related) = RELATED;
     let stands_out =
-        |moved: &Moved| moved.steps > APART * usual || moved.cosine < unrelated && alike > related;
-    let most = 2.0 * flow.pair.step as f64;
-    let unlike = moved.into_iter().filter(|moved| moved.steps > most && stands_out(moved));
+        |moved: &Moved| moved.cosine < unrelated && (alike > related || moved.steps > APART * usual);
+    let unlike = moved.into_iter().filter(|moved| moved.is_beyond(flow) && stands_out(moved));
     unlike.map(|moved| moved.identity).collect()
 }
 
-/// Returns the matrices if the first few steps have moved most of them apart by as much as updates do that have nothing in
-/// common.
-pub(in super::super) fn gone_apart(flow: &Flow<'_>) -> Identities {
+/// Returns the matrices that stand out by how far earlier steps would have had to move them, or all if the first few steps have
+/// moved most of them apart by as much as updates do that have nothing in common.
+pub(in super::super) fn gone_apart(flow: &Flow<'_>) -> Apart {
     let step = flow.pair.step as f64;
-    if !(1.0..=FIRST_STEPS).contains(&step) {
-        return Identities::default();
-    }
-    let moved = moved(flow);
+    // Before the first step nothing has moved.
+    let moved = if flow.pair.step > 0 { moved(flow) } else { Vec::new() };
     let usual = median(&mut moved.iter().map(|moved| moved.steps).collect::<Vec<f64>>());
-    let is_apart = moved.len() >= MANY_MATRICES && usual > UNRELATED * step;
-    moved.into_iter().filter(|_| is_apart).map(|moved| moved.identity).collect()
+    let is_told = step <= FIRST_STEPS && moved.len() >= MANY_MATRICES;
+    let all = is_told && usual > UNRELATED * step;
+    let stands_out = |moved: &Moved| moved.is_beyond(flow) && moved.steps > APART * usual;
+    let apart = moved.into_iter().filter(|moved| all || stands_out(moved));
+    Apart { matrices: apart.map(|moved| moved.identity).collect(), all }
+}
+
+/// Returns the matrices of which few elements differ, by no more than as many steps make: the sign of a gradient that noise has
+/// turned there is the whole step of an optimizer that steps by signs.
+pub(in super::super) fn turned(flow: &Flow<'_>) -> Identities {
+    let few = moved(flow).into_iter().filter(|moved| moved.is_of_few && !moved.is_beyond(flow));
+    few.map(|moved| moved.identity).collect()
+}
+
+/// Returns true if most of a value is equal to the bit.
+fn is_of_few(flow: &Flow<'_>, (op, slot): Place) -> bool {
+    match flow.evidence.at(op, slot) {
+        Evidence::Data(kept) => 2.0 * kept.metrics().different as f64 <= flow.fact((op, slot)).len,
+        Evidence::Recorded(recorded) => {
+            recorded.sketch.as_ref().is_some_and(|sketch| 2 * sketch.equal_lanes >= sketch.lanes)
+        }
+        _ => false,
+    }
 }

@@ -111,8 +111,11 @@ fn a_teacher_that_follows_its_student_at_another_rate_is_named() {
 
 /// A step of which nothing earlier was recorded, with four matrices of both sides and an optimizer's changes of size 1e-2.
 fn late(matrices: &[[Drawn; 2]]) -> PartJudgement {
+    late_in(Part::of_later_step(), matrices)
+}
+
+fn late_in(mut part: Part, matrices: &[[Drawn; 2]]) -> PartJudgement {
     let x = Drawn::normal(20, &[40, 30]);
-    let mut part = Part::of_later_step();
     for (call, [b, c]) in matrices.iter().enumerate() {
         part.op(&format!("Functional.linear.{call}.forward")).tensor("input.0", &x, &x);
         part.tensor("input.1", b, c).requires_grad().tensor("output.0", &x.linear(b), &x.linear(c));
@@ -149,6 +152,49 @@ fn runs_whose_first_steps_have_nothing_in_common_are_no_agreement() {
     let first = &judged.findings[0];
     assert_eq!((first.op.as_str(), first.cause), ("Functional.linear.0.forward", Cause::Input));
     assert!(first.reason.contains("as if they had nothing in common"), "{}", first.reason);
+}
+
+#[test]
+fn where_the_first_steps_have_nothing_in_common_the_call_of_one_side_is_named() {
+    let judged = |apart: f64| {
+        let (labels, rolled) = (Drawn::normal(60, &[40]), Drawn::normal(61, &[40]));
+        let mut part = Part::of_later_step();
+        part.op_of(1, "Tensor.roll.0.forward", &labels, &rolled);
+        late_in(part, &moved(apart))
+    };
+    assert_eq!(judged(0.01).findings.len(), 0);
+    let judged = judged(std::f64::consts::SQRT_2);
+    let named: Vec<_> = judged.findings.iter().map(|found| (found.op.as_str(), found.cause)).collect();
+    assert_eq!(named, [("Tensor.roll.0.forward", Cause::Structure)]);
+}
+
+#[test]
+fn few_elements_whose_step_noise_turned_are_no_other_weight() {
+    let judged = |size: f64| {
+        let mut matrices = moved(0.0);
+        matrices[1][1].values[..3].iter_mut().for_each(|value| *value += size);
+        late(&matrices)
+    };
+    assert_eq!(judged(0.02).findings.len(), 0);
+    assert_eq!(judged(2.0).findings.len(), 1, "no step is that long");
+}
+
+#[test]
+fn a_matrix_that_is_further_apart_than_steps_go_is_named_where_nothing_else_is() {
+    let mut matrices = moved(0.1);
+    let other = Drawn::normal(40, &[20, 30]);
+    matrices[2][1] = matrices[2][0].with(&other, |weight, other| weight + 0.1 * other);
+    let judged = late(&matrices);
+    let named: Vec<_> = judged.findings.iter().map(|found| (found.op.as_str(), found.cause)).collect();
+    assert_eq!(named, [("Functional.linear.2.forward", Cause::Input)]);
+    assert!(judged.findings[0].reason.contains("not loaded"), "{}", judged.findings[0].reason);
+}
+
+#[test]
+fn before_the_first_step_rounding_moves_no_matrix_apart() {
+    let mut matrices = moved(0.0);
+    matrices[1][1] = matrices[1][0].off(62, 1e-7);
+    assert_eq!(late_in(Part::of_binary32(), &matrices).findings.len(), 0);
 }
 
 #[test]
