@@ -171,7 +171,9 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
     // After the first step, what a program keeps from step to step differs as its weights do.
     let drifted = apart.iter().filter(|&&place| !is_unlike(place));
     let drift = marks::largest_error(flow, drifted).min(ANOTHER);
-    let is_kept = |value: &ExpectedError| step > 0 && !judges_weights && value.error <= drift;
+    let is_kept = |value: &ExpectedError| {
+        step > 0 && !judges_weights && value.error <= drift && !flow.is_made_unpaired(value.place)
+    };
     let first_backward = flow.nodes.iter().position(|node| node.op.name.phase() == Phase::Backward);
     expected.values.retain(|value| {
         if value.family.role != ValueKind::Arrival {

@@ -1,6 +1,6 @@
 //! Values that no recorded op made: data, weights, and results of unrecorded functions.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::super::difference::Fact;
 use super::super::excess::BEYOND;
@@ -11,11 +11,14 @@ use super::super::transfer::{self, InputError, ONE_FLIP};
 use super::super::value::{ExpectedError, Family, Remnant, ValueKind};
 use super::super::views::extremes;
 use super::{Made, Place, Walk, conserved, single};
-use probe_dump::{Phase, SlotSide, shared};
+use probe_dump::{Phase, Slot, SlotSide, shared};
 use probe_measure::SENTINEL;
 
 /// Least fraction of a gradient's elements that a function that chooses, as `relu` does, sets to zero.
 const GATED: f64 = 0.2;
+
+/// Ops of one side alone that are followed from a value to what they read.
+const LONGEST: usize = 32;
 
 impl Walk<'_, '_> {
     /// Weighs the inputs of an op that no recorded op made, each where it is first read.
@@ -148,8 +151,47 @@ impl Walk<'_, '_> {
             _ if self.flow.nodes[place.0].is_backward() && (self.gates || self.is_gated(place)) => {
                 self.worst.max(transfer::flipped_gates(fact.len, self.worst))
             }
-            _ => self.worst,
+            _ => self.led_to_rewritten(place).map_or(self.worst, |led| led.min(self.worst)),
         }
+    }
+
+    /// Returns the largest error of what was read by the ops that one side alone has and that made a value of the forward pass, on
+    /// either side. `None` if both sides have an op that made it, or if the error of something they read is not known.
+    fn led_to_rewritten(&self, place: Place) -> Option<f64> {
+        let flow = self.flow;
+        if flow.modules_alone || flow.nodes[place.0].is_backward() {
+            return None;
+        }
+        flow.unpaired_makers(place).next()?;
+        let (b, c) = flow.pair.slot_at(place.0, place.1);
+        let mut most: f64 = 0.0;
+        for (side, made) in [b?, c?].into_iter().enumerate() {
+            let makers = |slot| flow.values.makers(side, slot).filter(|maker| maker.0 < place.0);
+            let is_paired = |place: &Place| flow.nodes[place.0].is_paired;
+            if makers(made).any(|maker| is_paired(&maker)) {
+                return None;
+            }
+            // What nobody recorded on this side was made of the same as on the other.
+            let mut read: Vec<&Slot> = makers(made).next().map(|_| made).into_iter().collect();
+            let mut seen = HashSet::new();
+            while let Some(slot) = read.pop() {
+                if let Some(maker) = makers(slot).find(|maker| !is_paired(maker)) {
+                    let (b, c) = flow.pair.op(&flow.pair.ops[maker.0]);
+                    let given = [b, c][side]?.slots.iter().filter(|slot| !slot.side.is_result());
+                    if seen.insert(maker.0) {
+                        read.extend(given.filter(|slot| is_float(slot)));
+                    }
+                } else {
+                    // What no op made shows its error where both sides read it.
+                    let known = makers(slot).chain(flow.values.readers(side, slot)).find(is_paired)?;
+                    most = most.max(self.error(known).relative);
+                }
+                if seen.len() > LONGEST {
+                    return None;
+                }
+            }
+        }
+        Some(most)
     }
 
     /// Returns true if a value may hold other rows of what a surrounding module was given, since noise has flipped a choice.
@@ -229,4 +271,10 @@ impl Walk<'_, '_> {
         let alike = passed_on.filter(|passed| passed.is_float && passed.len.to_bits() == fact.len.to_bits());
         alike.map(|passed| passed.norm).fold(0.0, f64::max)
     }
+}
+
+/// Returns true for a tensor of a floating-point type.
+fn is_float(slot: &Slot) -> bool {
+    let dtype = slot.value.tensor().and_then(|record| record.dtype.known());
+    dtype.and_then(Precision::of).is_some()
 }

@@ -339,14 +339,15 @@ impl<'f, 'a> Agreement<'f, 'a> {
         let noise: Vec<Place> =
             outside.into_iter().filter(|&place| !self.is_reached(place, reached)).collect();
         let bound = self.bound(largest(&noise).hypot(led));
-        let carried = largest(&within);
+        // What else the reader is given tells nothing of what the region hands on.
+        let (carried, handed_on) = (largest(&within), self.bound(led));
         let agrees = |place: Place| {
             let fact = self.flow.fact(place);
             match fact.difference {
                 // Statistics are the same in any order.
                 Difference::None => !is_moved(self.flow, place),
                 Difference::Numbers => {
-                    self.error(place) <= bound && (carried <= bound || self.is_undone(place, carried))
+                    self.error(place) <= bound && (carried <= handed_on || self.is_undone(place, carried))
                 }
                 _ => fact.allowed,
             }

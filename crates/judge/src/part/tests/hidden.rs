@@ -244,3 +244,35 @@ fn in_a_late_step_another_result_is_told_from_a_drifted_one_by_what_its_own_side
 fn hardtanh(value: f64) -> f64 {
     value.clamp(-1.0, 1.0)
 }
+
+#[test]
+fn a_function_for_another_is_told_by_what_both_read_and_not_by_what_has_drifted_elsewhere() {
+    let (near, far) = (Drawn::normal(14, &[20, 30]).map(|value| 0.05 * value), Drawn::normal(15, &[20, 30]));
+    let (nearly, further) = (near.off(16, 1e-4), far.off(17, 1e-2));
+    let last = Drawn::normal(18, &[20, 30]);
+    let moved = last.off(19, 0.3);
+    let sigmoid = |value: f64| 1.0 / (1.0 + (-value).exp());
+    let judged = |function: &dyn Fn(f64) -> f64| {
+        let mut part = Part::of_later_step();
+        for (call, (weight, drifted)) in [(&far, &further), (&near, &nearly)].into_iter().enumerate() {
+            part.op(&format!("Functional.linear.{call}.forward")).tensor("input.0", &x(), &x());
+            part.tensor("input.1", weight, drifted).requires_grad();
+            part.tensor("output.0", &x().linear(weight), &x().linear(drifted));
+        }
+        let (gate, other) = (x().linear(&near), x().linear(&nearly));
+        let (b, c) = (gate.map(sigmoid), other.map(function));
+        part.op_of(0, "Torch.sigmoid.0.forward", &gate, &b);
+        part.op_of(1, "Functional.hardsigmoid.0.forward", &other, &c);
+        let multiplied = |one: &Drawn, other: &Drawn| one.with(other, |one, other| one * other);
+        let (y, theirs) = (x().linear(&far), x().linear(&further));
+        part.op("Torch.mul.0.forward").tensor("input.0", &y, &theirs).tensor("input.1", &b, &c);
+        part.tensor("output.0", &multiplied(&y, &b), &multiplied(&theirs, &c));
+        // One weight has moved much further.
+        part.op("Functional.linear.2.forward").tensor("input.0", &x(), &x());
+        part.tensor("input.1", &last, &moved).requires_grad();
+        part.tensor("output.0", &x().linear(&last), &x().linear(&moved)).judged("")
+    };
+    assert_eq!(named(&judged(&sigmoid)), []);
+    let hard = judged(&|value| (value / 6.0 + 0.5).clamp(0.0, 1.0));
+    assert_eq!(named(&hard), [("Functional.hardsigmoid.0.forward", Cause::Structure)]);
+}
