@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import importlib.util
 import json
 import math
@@ -28,7 +29,7 @@ SMALL = ["llama", "resnet", "encoder"]
 SLOW = 8
 
 
-def work(model: str, folder: Path, tools: list[str], small: bool, data: bool, deal: int) -> None:
+def work(model: str, folder: Path, tools: list[str], small: bool, data: bool, deal: int, late: bool) -> None:
     """All cases of one model, and their answers in `MODEL/cases.json`."""
     warnings.filterwarnings("ignore")
     import torch
@@ -67,6 +68,8 @@ def work(model: str, folder: Path, tools: list[str], small: bool, data: bool, de
     dealt, older = (plan.DEALT_SMALL, {}) if small else deals.get(kind.split, (plan.DEALT, plan.DEALT_OLDER))
     if data:
         planned = plan.with_data(planner)
+    elif late:
+        planned = plan.of_late_steps(planner, kind.program) if kind.program else []
     else:
         planned = plan.of_program(planner, kind.program) if kind.program else plan.plan(planner, dealt, older)
     cases = [case for case in planned if case.tool in tools]
@@ -118,11 +121,14 @@ def work(model: str, folder: Path, tools: list[str], small: bool, data: bool, de
         sources += [{"faults": [fault]} for fault in case.faults if fault["step"] in case.steps]
         for source in sources:
             shutil.rmtree(marked, ignore_errors=True)
-            recorded(marked, case, "hash", "probe", **source)
+            # Behind the first step all weights differ, so that nothing but the first step tells where a mistake arises.
+            told = dataclasses.replace(case, trained=1, steps=[0]) if late else case
+            recorded(marked, told, "hash", "probe", **source)
             if case.phase == "mistake":
                 # Arguments of functions are not recorded with modules alone. Nor are functions: asked of broad programs since they came.
                 unseen = {"argument", "structure"} if kind.program and kind.program.broad else {"argument"}
-                answer = expected.mistake(case.steps, baseline(case, "hash", "probe"), marked)
+                answer = expected.mistake(told.steps, baseline(told, "hash", "probe"), marked)
+                answer.names = [(case.steps[0] if late else step, name) for step, name in answer.names]
                 # Nor is a cause where the forward pass of modules shows nothing.
                 hidden = all(".forward" not in name for _, name in answer.names)
                 case.causes = () if case.level == "module" and (hidden or unseen & set(case.causes)) else case.causes
@@ -224,13 +230,14 @@ def main() -> None:
         "--tools", default="probe,msprobe", help="whose dumps; msprobe's are left out where it is not installed"
     )
     arguments.add_argument("--deal", type=int, default=1, help="another number deals other pairs of the same models")
+    arguments.add_argument("--late", action="store_true", help="programs alone: pairs of which one late step was recorded")
     arguments.add_argument("--worker", default="", help=argparse.SUPPRESS)
     chosen = arguments.parse_args()
     folder = chosen.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(HERE))
     if chosen.worker:
-        work(chosen.worker, folder, chosen.tools.split(","), chosen.small, chosen.data, chosen.deal)
+        work(chosen.worker, folder, chosen.tools.split(","), chosen.small, chosen.data, chosen.deal, chosen.late)
         return
     import models
 
@@ -269,6 +276,7 @@ def main() -> None:
                 str(chosen.deal),
                 *(["--small"] if chosen.small else []),
                 *(["--data"] if chosen.data else []),
+                *(["--late"] if chosen.late else []),
             ]
             running[subprocess.Popen(command, env=environment, cwd=folder)] = name
         for process in [p for p in running if p.poll() is not None]:

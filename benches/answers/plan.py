@@ -248,15 +248,30 @@ class Planner:
         return fault
 
 
-def of_program(planner: Planner, program: type[Program]) -> list[Case]:
-    """All cases of a program."""
-    planner.variants = {
+def variants(program: type[Program]) -> dict[str, Iterator[tuple[str, tuple[str, ...]]]]:
+    """Mistakes with their causes, and other ways of writing, in turns."""
+    return {
         "m": itertools.cycle(program.mistakes.items()),
         "a": itertools.cycle((name, ()) for name in program.alike),
     }
+
+
+def of_program(planner: Planner, program: type[Program]) -> list[Case]:
+    """All cases of a program."""
+    planner.variants = variants(program)
     if program.broad:
         return plan(planner, dealt_broad(program), dealt_older(program))
     return plan(planner, DEALT_PROGRAM, {})
+
+
+def of_late_steps(planner: Planner, program: type[Program]) -> list[Case]:
+    """Sound pairs, mistakes and other ways of writing of a program, of each one late step alone: the weights have moved before it."""
+    planner.variants = variants(program)
+    every = "m" * len(program.mistakes) + "a" * len(program.alike)
+    planned = plan(planner, {"R1": "ss" + every, "R2": "sssmmmaa", "R3": "sssma", "R4": "sssma"}, {})
+    for case, step in zip(planned, itertools.cycle(LATE), strict=False):
+        case.trained, case.steps = step + 1, [step]
+    return planned
 
 
 def dealt_broad(program: type[Program]) -> dict[str, str]:
@@ -308,6 +323,8 @@ DEALT_DATA = {"R0": "f", "R1": "fblsL", "R2": "fbsL", "R3": "fs", "R4": "bls", "
 DEALT_OLDER = {"R0": "f", "R1": "ffbss", "R2": "fs", "R4": "fs"}
 #: What it records of a broad program; mistakes and other ways of writing follow from what the program has.
 DEALT_OLDER_BROAD = {"R0": "f", "R1": "fbs", "R2": "fs", "R4": "s"}
+#: Steps that are recorded alone.
+LATE = (1, 2, 3, 5, 8)
 #: A short deal, mostly of sound pairs, and what msprobe records of it.
 DEALT_SHORT = (
     {"R1": "ffbb" "ssssL", "R2": "ffb" "sssL", "R3": "ffbb" "sssL", "R4": "fb" "sssL", "R5": "f" "ss"},
