@@ -48,7 +48,7 @@ def train(output: Path, level: str, device: str | None = None) -> None:
     # One token leaves an expert and another one joins it: its list is as long as before.
     torch.manual_seed(33)
     model = Experts()
-    tokens = between_two_experts(model, torch.randn(512, 32))
+    tokens = between_two_experts(model, torch.randn(4096, 32))
     with training.device(device), probe.capture(output, model=model, steps=[0], level=level, task="sketch"):
         model(tokens).square().mean().backward()
 
