@@ -218,7 +218,8 @@ fn possible(op: &Op) -> Option<Bounds> {
     }
 }
 
-fn is_float(slot: &Slot) -> bool {
+/// Returns true for a tensor of floating-point or complex numbers.
+pub(super) fn is_float(slot: &Slot) -> bool {
     let dtype = slot.value.tensor().and_then(|record| record.dtype.known());
     dtype.is_some_and(|dtype| dtype.is_float() || dtype.is_complex())
 }

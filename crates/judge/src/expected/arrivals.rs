@@ -7,6 +7,7 @@ use super::super::excess::BEYOND;
 use super::super::history::ANOTHER;
 use super::super::ops::Kind;
 use super::super::precision::Precision;
+use super::super::range::is_float;
 use super::super::transfer::{self, InputError, ONE_FLIP};
 use super::super::value::{ExpectedError, Family, Remnant, ValueKind};
 use super::super::views::extremes;
@@ -271,10 +272,4 @@ impl Walk<'_, '_> {
         let alike = passed_on.filter(|passed| passed.is_float && passed.len.to_bits() == fact.len.to_bits());
         alike.map(|passed| passed.norm).fold(0.0, f64::max)
     }
-}
-
-/// Returns true for a tensor of a floating-point type.
-fn is_float(slot: &Slot) -> bool {
-    let dtype = slot.value.tensor().and_then(|record| record.dtype.known());
-    dtype.and_then(Precision::of).is_some()
 }

@@ -2,10 +2,9 @@
 //! recorded. Noise moves them little, and what differs from the start as far as updates go that have nothing in common.
 
 use super::super::difference::{Identities, Identity};
-use super::super::flow::{Flow, Place};
+use super::super::flow::Flow;
 use super::super::median::median;
 use super::{Change, Given, State, Written, changes_parameters, written};
-use probe_measure::Evidence;
 
 /// Multiple of the usual distance of matrices, in steps, beyond which one stands out: earlier steps may have been larger
 /// than this one, but for all alike.
@@ -32,8 +31,6 @@ struct Moved {
     steps: f64,
     /// Cosine of the two sides.
     cosine: f64,
-    /// Few elements differ.
-    is_of_few: bool,
 }
 
 /// Returns the matrices that recorded ops changed, as they were before.
@@ -52,7 +49,7 @@ fn moved(flow: &Flow<'_>) -> Vec<Moved> {
             let cosine = (b * b + c * c - fact.distance * fact.distance) / (2.0 * b * c);
             moved.extend(change.map(|change| {
                 let steps = fact.distance / change.size[0].max(change.size[1]);
-                Moved { identity, steps, cosine, is_of_few: is_of_few(flow, before) }
+                Moved { identity, steps, cosine }
             }));
         }
     }
@@ -101,20 +98,9 @@ pub(in super::super) fn gone_apart(flow: &Flow<'_>) -> Apart {
     Apart { matrices: apart.map(|moved| moved.identity).collect(), all }
 }
 
-/// Returns the matrices of which few elements differ, by no more than as many steps make: the sign of a gradient that noise has
-/// turned there is the whole step of an optimizer that steps by signs.
+/// Returns the matrices that are no further apart than as many steps make. Beside weights that are equal to the bit it is noise that
+/// turned steps there: all of them would differ if one had from the start.
 pub(in super::super) fn turned(flow: &Flow<'_>) -> Identities {
-    let few = moved(flow).into_iter().filter(|moved| moved.is_of_few && !moved.is_beyond(flow));
-    few.map(|moved| moved.identity).collect()
-}
-
-/// Returns true if most of a value is equal to the bit.
-fn is_of_few(flow: &Flow<'_>, (op, slot): Place) -> bool {
-    match flow.evidence.at(op, slot) {
-        Evidence::Data(kept) => 2.0 * kept.metrics().different as f64 <= flow.fact((op, slot)).len,
-        Evidence::Recorded(recorded) => {
-            recorded.sketch.as_ref().is_some_and(|sketch| 2 * sketch.equal_lanes >= sketch.lanes)
-        }
-        _ => false,
-    }
+    let within = moved(flow).into_iter().filter(|moved| !moved.is_beyond(flow));
+    within.map(|moved| moved.identity).collect()
 }
