@@ -62,6 +62,7 @@ pub(crate) fn under_common_names(ranks: &mut [Rank]) -> Vec<String> {
 pub(crate) fn under_others_names(ranks: &mut [Rank], other: &Rank, split: bool) {
     let others = calls(other);
     let other_ops = by_name(other);
+    let parts = ranks.len() as u64;
     for rank in ranks {
         let own = calls(rank);
         // Another structure of modules says nothing about calls.
@@ -82,7 +83,7 @@ pub(crate) fn under_others_names(ranks: &mut [Rank], other: &Rank, split: bool) 
                     // A stage's optimizer updates its own parameters alone.
                     vec![None; calls.len()]
                 } else {
-                    alike(stem, (calls, &own_ops), (numbers, &other_ops))
+                    alike(stem, (calls, &own_ops), (numbers, &other_ops), parts)
                 };
                 for (call, partner) in calls.iter().zip(partners) {
                     let number = partner.or_else(|| if split { None } else { new.next() });
@@ -114,11 +115,12 @@ fn by_name(rank: &Rank) -> HashMap<&str, &Op> {
 }
 
 /// Returns for each of `calls` the call of the other run that it stands for: of all sequences of pairs whose arguments may be parts of each
-/// other's, the one with the most pairs and equal values.
+/// other's, the one with the most pairs, equal values and sizes that as many `parts` make.
 fn alike<'r>(
     stem: &str,
     (calls, own): (&[u32], &HashMap<&str, &'r Op>),
     (others, theirs): (&[u32], &HashMap<&str, &'r Op>),
+    parts: u64,
 ) -> Vec<Option<u32>> {
     let mut partners = vec![None; calls.len()];
     if calls.len().saturating_mul(others.len()) > MOST_PAIRS {
@@ -133,7 +135,9 @@ fn alike<'r>(
     let own: Vec<_> = calls.iter().map(|call| of_call(own, call)).collect();
     let theirs: Vec<_> = others.iter().map(|call| of_call(theirs, call)).collect();
     let likeness = |a: usize, b: usize| match (own[a], theirs[b]) {
-        (Some(a), Some(b)) if a.name.phase() == b.name.phase() && is_part(a, b) => 1 + equal_values(a, b),
+        (Some(a), Some(b)) if a.name.phase() == b.name.phase() && is_part(a, b) => {
+            1 + equal_values(a, b) + usize::from(is_made_of(b, a, parts))
+        }
         _ => 0,
     };
     // The best from each pair of places on.
@@ -149,9 +153,14 @@ fn alike<'r>(
     }
     let (mut a, mut b) = (0, 0);
     while a < calls.len() && b < others.len() {
-        if best[a][b] == best[a + 1][b] {
+        let pair = likeness(a, b);
+        let pairs = pair > 0 && best[a][b] == best[a + 1][b + 1] + pair;
+        // Of sequences that are as good, one with early calls counts in the forward pass, where what ranks call besides mostly comes behind, and one with
+        // late calls in the backward pass.
+        let is_early = own[a].is_some_and(|call| call.name.phase() == Phase::Forward);
+        if !(pairs && is_early) && best[a][b] == best[a + 1][b] {
             a += 1;
-        } else if best[a][b] == best[a][b + 1] {
+        } else if !(pairs && is_early) && best[a][b] == best[a][b + 1] {
             b += 1;
         } else {
             partners[a] = Some(others[b]);
@@ -189,6 +198,16 @@ fn is_part(own: &Op, whole: &Op) -> bool {
             ) => a == b || (*a > 0 && b > a && b % a == 0),
             (a, b) => a == b,
         }
+    })
+}
+
+/// Returns true if no more than so many parts of the sizes of a call's tensors make those of the whole call. Ranks that call a function for themselves
+/// have smaller ones.
+fn is_made_of(whole: &Op, own: &Op, parts: u64) -> bool {
+    own.slots.iter().all(|slot| {
+        let other = whole.slots.iter().find(|other| other.path == slot.path);
+        let records = other.and_then(|other| Some((slot.value.tensor()?, other.value.tensor()?)));
+        records.is_none_or(|(own, whole)| own.len().saturating_mul(parts) >= whole.len())
     })
 }
 
