@@ -3,7 +3,8 @@
 //! Sizes tell the cuts. Where the local sizes of both runs differ, the global one is a multiple of either by as many as there are different shards.
 //! Where they are equal, ranks that differ hold terms of a sum or shards of one size, and the one counts of which the other run's ranks make most.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -20,6 +21,7 @@ use super::merge::merged;
 use super::numbering::modules;
 use super::stages::{hold_all, in_order_of_layers, under_common_numbers};
 use super::store::FoldedStore;
+use super::tied;
 
 /// Most dimensions along which equal shards are put together.
 const MOST_DIMENSIONS: usize = 4;
@@ -63,6 +65,7 @@ pub fn joined(mut ranks: Vec<Rank>, others: &mut [Rank]) -> Joined {
     let held = ranks.iter().flat_map(modules).map(|(path, _)| path).collect::<BTreeSet<_>>().len();
     let split = others.iter().any(|rank| modules(rank).len() < held);
     let mut ops = if hold_all(&ranks) {
+        tied::under_one_name(others, &ranks[0]);
         under_common_names(&mut ranks);
         under_others_names(others, &ranks[0], split);
         without_reductions(&mut ranks, &others[0]);
@@ -169,7 +172,41 @@ fn layouts(
     }
     let usual =
         counts.into_iter().max_by_key(|((own, theirs), count)| (*count, *own, *theirs)).map(|(of, _)| of);
-    sides.par_iter().map(|side| side.explained(usual)).collect()
+    let mut found: Vec<Option<Inferred>> = sides.par_iter().map(|side| side.explained(usual)).collect();
+    as_in_other_layers(gathered, ops, &mut found);
+    found
+}
+
+/// Explains values that no layout fits, as behind a fault or where a weight is wrong, as most values of this name in other layers and calls.
+fn as_in_other_layers(gathered: &Gathered, ops: &[Op], found: &mut [Option<Inferred>]) {
+    let shapes = |job: usize| gathered.jobs[job].pieces.iter().map(|(_, record)| &*record.shape).collect();
+    let mut named: BTreeMap<(String, Vec<&[u64]>), BTreeSet<usize>> = BTreeMap::new();
+    for (&(place, slot), &job) in &gathered.places {
+        let name = format!("{} {}", ops[place].name.as_str(), ops[place].slots[slot].path);
+        let name = name.chars().filter(|of| !of.is_ascii_digit()).collect();
+        named.entry((name, shapes(job))).or_default().insert(job);
+    }
+    let mut told: Vec<(usize, Inferred)> = Vec::new();
+    for jobs in named.into_values() {
+        let mut ways: Vec<(usize, usize)> = Vec::new();
+        let explained = || jobs.iter().filter_map(|&job| Some((job, found[job].as_ref()?)));
+        for (job, way) in explained() {
+            let same = |(first, _): &&mut (usize, usize)| {
+                found[*first].as_ref().is_some_and(|of| of.layout == way.layout)
+            };
+            match ways.iter_mut().find(same) {
+                Some((_, count)) => *count += 1,
+                None => ways.push((job, 1)),
+            }
+        }
+        let usual = ways.iter().max_by_key(|(first, count)| (*count, Reverse(*first)));
+        let Some(usual) = usual.and_then(|(first, _)| found[*first].as_ref()) else { continue };
+        told.extend(jobs.iter().filter(|&&job| found[job].is_none()).map(|&job| (job, usual.clone())));
+    }
+    told.sort_by_key(|(job, _)| *job);
+    for (job, usual) in told {
+        found[job].get_or_insert(usual);
+    }
 }
 
 /// The pieces of a value in both runs.
@@ -203,7 +240,7 @@ impl Sides<'_> {
         if self.is_cut() {
             let constant = |(record, _): &Held<'_>| record.statistics.min() == record.statistics.max();
             let equal = || self.cut(usual.filter(|_| self.own.iter().all(constant))?);
-            return self.cut(counts).or_else(equal);
+            return self.cut(counts).or_else(|| self.padded(counts)).or_else(equal);
         }
         if counts.0 == 1 { alone() } else { self.by_trial() }
     }
@@ -222,6 +259,17 @@ impl Sides<'_> {
         let splits: Vec<usize> =
             splits.into_iter().filter(|&dimension| shape[dimension] != local[dimension]).collect();
         self.sharded(&shape, &splits)
+    }
+
+    /// Explains pieces as shards that reach beyond the end of a value of which the other run's ranks hold the whole: a vocabulary is padded so that ranks
+    /// have parts of one size.
+    fn padded(&self, (own, theirs): (usize, usize)) -> Option<Inferred> {
+        let [local, whole] = [self.own[0].0, self.theirs[0].0].map(sizes);
+        let splits: Vec<usize> = (0..local.len()).filter(|&of| local[of] != whole[of]).collect();
+        let [dimension] = *splits else { return None };
+        let (part, size) = (local[dimension], whole[dimension]);
+        let fits = theirs == 1 && part > 0 && part < size && size.div_ceil(part) == own;
+        self.sharded(&whole, &splits).filter(|_| fits)
     }
 
     /// Explains pieces as contiguous shards of a value of this shape, in the order of the ranks.
@@ -257,8 +305,9 @@ impl Sides<'_> {
             self.sharded(&shape, &[dimension])
         });
         let mut ways = vec![self.whole(vec![0], Among::Replicas)];
-        ways.extend([1, count].map(|share| self.whole(firsts.clone(), Among::Sum(share))));
+        // Terms of which the other run has the same are also shards of what they make, of which more is known than of sums.
         ways.extend(put_together);
+        ways.extend([1, count].map(|share| self.whole(firsts.clone(), Among::Sum(share))));
         let mut best: Option<(f64, Inferred)> = None;
         for way in ways {
             let distance = self.distance(&way);

@@ -25,6 +25,7 @@ use super::record;
 use super::remark::{Remark, Remarks};
 use super::reordered::by_rows;
 use super::store::{FoldedStore, Made};
+use super::tied;
 use super::usual::in_common_order;
 
 /// Ranks as one.
@@ -179,6 +180,9 @@ impl Gathered {
 /// Without ranks.
 pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<Folded, String> {
     let Numbering { split, misplaced } = under_global_numbers(&mut ranks, other);
+    if split {
+        tied::under_one_name(&mut ranks, other);
+    }
     let told = split || are_like(&ranks, other);
     let unequal = if told { Vec::new() } else { under_common_names(&mut ranks) };
     under_others_names(&mut ranks, other, split);

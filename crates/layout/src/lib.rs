@@ -36,6 +36,7 @@ mod stages;
 mod store;
 #[cfg(test)]
 mod tests;
+mod tied;
 mod usual;
 
 pub use both::{HeldTerms, Joined, ValueName, joined, numbered};

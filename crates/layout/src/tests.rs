@@ -19,6 +19,7 @@ mod documents;
 mod means;
 mod parts;
 mod spread;
+mod tied;
 
 /// Tensors of binary32 by key.
 #[derive(Default)]

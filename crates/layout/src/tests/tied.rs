@@ -1,0 +1,55 @@
+//! Weights that stages share.
+
+use super::*;
+
+/// Returns the calls of these modules, of which each holds the same weight, with the gradients that some report, and an optimizer's step.
+fn model(number: u32, weight: &Matrix, modules: &[(&str, Option<&Matrix>)], stepped: &str) -> Rank {
+    let gradients: Vec<Matrix> = modules.iter().filter_map(|(_, gradient)| *gradient).cloned().collect();
+    let values: Vec<Matrix> = std::iter::once(weight.clone()).chain(gradients).collect();
+    let mut made = rank(number, &values, true);
+    let mut values = std::mem::take(&mut made.ops).into_iter().map(|op| op.slots[0].value.clone());
+    let weight = values.next().unwrap();
+    let op = |name: String, path: &str, side: SlotSide, value: &Value| {
+        let mut op = Op::new(OpName::parse(&name));
+        op.slots.push(Slot::new(path, side, value.clone()));
+        op
+    };
+    for (path, gradient) in modules {
+        let called = op(format!("Module.{path}.forward.0"), "parameter.weight", SlotSide::Parameter, &weight);
+        made.ops.push(called);
+        if gradient.is_some() {
+            let name = format!("Module.{path}.parameters_grad.0");
+            made.ops.push(op(name, "grad.weight", SlotSide::Output, &values.next().unwrap()));
+        }
+    }
+    let parameter = format!("parameter.{stepped}.weight");
+    made.ops.push(op("Optimizer.SGD.step.0".to_owned(), &parameter, SlotSide::Parameter, &weight));
+    made
+}
+
+#[test]
+fn the_terms_of_a_weight_that_two_stages_share_make_its_gradient() {
+    let (weight, whole, first) = (matrix(6, 4, 71), matrix(6, 4, 72), matrix(6, 4, 73));
+    let last: Matrix = (whole.0.clone(), whole.1.iter().zip(&first.1).map(|(a, b)| a - b).collect());
+    let layer = ("layers.0.Linear", None);
+    let modules =
+        [("embed.Embedding", Some(&whole)), layer, ("layers.1.Linear", None), ("head.Linear", None)];
+    let other = model(0, &weight, &modules, "embed");
+    let stages = |last: Option<&Matrix>| {
+        let first = model(0, &weight, &[("embed.Embedding", Some(&first)), layer], "embed");
+        vec![first, model(1, &weight, &[layer, ("head.Linear", last)], "head")]
+    };
+    let folded = all(stages(Some(&last)), &other).rank;
+    let of = |rank: &Rank, name: &str| {
+        let op = rank.ops.iter().find(|op| op.name.as_str() == name).unwrap();
+        op.slots.iter().map(|slot| slot.path.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&folded, "Optimizer.SGD.step.0"), ["parameter.embed.weight"]);
+    let gradient = |rank: &Rank| {
+        let op = rank.ops.iter().find(|op| op.name.phase() == probe_dump::Phase::ParameterGradient).unwrap();
+        (op.name.as_str().to_owned(), op.slots[0].value.tensor().unwrap().statistics.norm().unwrap())
+    };
+    let ((name, made), (due_name, due)) = (gradient(&folded), gradient(&other));
+    assert_eq!(name, due_name);
+    assert!((made / due - 1.0).abs() < 1e-6, "{made} {due}");
+}
