@@ -266,7 +266,7 @@ impl Layouts {
         if findings.iter().any(|finding| !is_of_layout(pair, finding, ops)) {
             findings.retain(|finding| !is_of_layout(pair, finding, ops));
         }
-        let roundings = Roundings::of(pair);
+        let roundings = Roundings::of(pair, slots);
         self.behind_strangers(pair, findings, slots, &roundings);
         if let Some(multiplied) = multiplied {
             findings.insert(0, multiplied);
@@ -321,7 +321,10 @@ impl Layouts {
         {
             return Some(said);
         }
-        if let Some((order, slot, said)) = self.of_passed_on(pair, finding.order) {
+        // What a call was given arose there.
+        let stays = finding.cause == Cause::Argument;
+        let passed_on = self.of_passed_on(pair, finding.order);
+        if let Some((order, slot, said)) = passed_on.filter(|found| !stays || found.0 == finding.order) {
             Self::moved(pair, finding, order, slot);
             return Some(said);
         }
@@ -335,7 +338,7 @@ impl Layouts {
         let differs = || {
             matches!(finding.cause, Cause::Optimizer | Cause::Gradient) || (0..op.slots.len()).any(differs)
         };
-        let fault = matches!(op.ops, Paired::Both(..)) && differs();
+        let fault = matches!(op.ops, Paired::Both(..)) && !stays && differs();
         fault.then(|| self.unreduced(pair, finding, is_first)).flatten()
     }
 

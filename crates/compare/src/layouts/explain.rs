@@ -7,6 +7,7 @@ use probe_pair::{OpPair, Paired, PartPair, value_key};
 
 use super::mended::{APART, Readers};
 use super::partial::finding;
+use super::strangers::is_of_layout;
 use super::{Layouts, in_words, values};
 
 /// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
@@ -21,7 +22,8 @@ impl Layouts {
         judged: &PartJudgement,
         readers: &mut Readers<'_>,
     ) -> Option<Finding> {
-        let end = judged.findings.iter().map(|finding| finding.order).min().unwrap_or(pair.ops.len());
+        let others = judged.findings.iter().filter(|finding| !is_of_layout(pair, finding, &judged.ops));
+        let end = others.map(|finding| finding.order).min().unwrap_or(pair.ops.len());
         (0..end).find_map(|order| {
             let op = &pair.ops[order];
             let name = OpName::parse(pair.name(op));

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use probe_dump::{DType, Phase, Slot};
+use probe_dump::{DType, OpKind, OpName, Phase, Slot, Value};
 use probe_judge::{Finding, PartJudgement, Role, Verdict};
 use probe_layout::Remark;
 use probe_pair::{OpPair, Paired, PartPair, value_key};
@@ -27,20 +27,27 @@ const OF_READ: f64 = 0.1;
 /// Who reads and makes the values of the run on one rank, and where they differ.
 pub(super) struct Readers<'l> {
     layouts: &'l Layouts,
-    /// What the ops that read a value make of it, and that differs; of an optimizer, `None`: updates hide differences.
+    /// What the ops that read a value make of it, and that differs; `None` where that is not known: of an optimizer, as updates hide differences, and
+    /// of results that no layout of both runs explains.
     of: HashMap<u64, Vec<Option<Vec<u64>>>>,
     /// Largest errors with which a value was accepted: rounding of what cancels.
     accepted: HashMap<u64, f64>,
+    /// Values that modules return, and that agree there.
+    returned: HashSet<u64>,
     /// Known answers.
     mended: HashMap<u64, bool>,
 }
 
 impl<'l> Readers<'l> {
+    fn new(layouts: &'l Layouts) -> Self {
+        let (of, accepted, mended) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { layouts, of, accepted, returned: HashSet::new(), mended }
+    }
+
     /// Returns the readers of a part's values. An op that only the run on one rank calls differs in all that it makes; one whose own input agrees
     /// reads another value, which was reduced before.
     pub(super) fn of(pair: &PartPair, judged: &PartJudgement, layouts: &'l Layouts) -> Self {
-        let mut readers =
-            Self { layouts, of: HashMap::new(), accepted: HashMap::new(), mended: HashMap::new() };
+        let mut readers = Self::new(layouts);
         for (place, op) in pair.ops.iter().enumerate() {
             let both = matches!(op.ops, Paired::Both(..));
             let is_forward = op_phase(pair, op) == Phase::Forward && !is_update(pair, op);
@@ -57,6 +64,13 @@ impl<'l> Readers<'l> {
                 })
                 .collect();
             readers.accept(judged, place, &slots);
+            if both && is_forward && OpName::parse(pair.name(op)).kind() == OpKind::Module {
+                let agreed = slots.iter().filter(|(slot, (held, _))| {
+                    held.side.is_result() && error(*slot).is_some_and(|error| error <= GONE)
+                });
+                readers.returned.extend(agreed.map(|(_, (_, key))| *key));
+            }
+            let hides = op.slots.iter().any(|slots| layouts.is_unexplained(pair, op, slots));
             let input = read.iter().filter_map(|(slot, _)| error(*slot)).fold(0.0, f64::max);
             let made: Vec<u64> = slots
                 .iter()
@@ -67,7 +81,8 @@ impl<'l> Readers<'l> {
                 .map(|(_, (_, key))| *key)
                 .collect();
             for (_, (_, key)) in read {
-                let made = (!is_update(pair, op)).then(|| made.clone());
+                let is_known = !is_update(pair, op) && !hides;
+                let made = is_known.then(|| made.clone());
                 readers.of.entry(*key).or_default().push(made);
             }
             for (_, (_, key)) in slots.iter().filter(|(_, (held, _))| !held.side.is_result()) {
@@ -110,7 +125,9 @@ impl<'l> Readers<'l> {
                 .and_then(|all| all.iter().cloned().collect::<Option<Vec<_>>>())
                 .map(|made| made.concat().into_iter().filter(|made| *made != key).collect());
             let Some(made) = made else {
-                self.mended.insert(key, false);
+                // The ops that read what a module returns may have been left out.
+                let returned = readers.is_none() && self.returned.contains(&key);
+                self.mended.insert(key, returned);
                 continue;
             };
             if seen {
@@ -223,6 +240,13 @@ impl Layouts {
         let slot = if self.of_baseline { c? } else { b? };
         Some((slot, value_key(slot.value.tensor()?)?))
     }
+
+    /// Returns true for a tensor that ranks make and that the other run, whose ranks were made one, has no layout for.
+    fn is_unexplained(&self, pair: &PartPair, op: &OpPair, slots: Paired) -> bool {
+        let (Some(b), Some(c)) = pair.slot(op, slots) else { return false };
+        let (one, many) = if self.of_baseline { (c, b) } else { (b, c) };
+        many.side.is_result() && many.value.tensor().is_some() && matches!(one.value, Value::Unsupported)
+    }
 }
 
 /// Returns true for an optimizer's step, and for what is called in it.
@@ -258,7 +282,9 @@ fn differs(judged: &PartJudgement, op: usize, slot: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use probe_dump::{Number, RecordedStatistics};
     use probe_judge::{Cause, OpJudgement, SlotJudgement};
+    use probe_pair::SlotPairs;
 
     use super::super::strangers::tests::part;
     use super::*;
@@ -300,8 +326,29 @@ mod tests {
             (3, vec![Some(vec![2]), None]),
             (4, vec![Some(vec![5])]),
         ]);
-        let mut readers = Readers { layouts: &layouts, of, accepted: HashMap::new(), mended: HashMap::new() };
-        assert_eq!([1, 2, 3, 4].map(|key| readers.mends(key)), [true, true, false, false]);
+        let returned = HashSet::from([4, 6]);
+        let mut readers = Readers { of, returned, ..Readers::new(&layouts) };
+        assert_eq!([1, 2, 3, 4, 5, 6].map(|key| readers.mends(key)), [true, true, false, false, false, true]);
+    }
+
+    #[test]
+    fn a_result_that_no_layout_explains_mends_nothing() {
+        let layouts = Layouts::default();
+        let mended = |made: Option<Value>| {
+            let mut pair = part("Functional.linear.0.forward", [1.0, 1.0]);
+            let slots = &mut pair.baseline.ops[0].slots;
+            let mut read = slots[0].value.tensor().unwrap().clone();
+            let (max, min) = (Some(Number::Float(1.0)), Some(Number::Float(0.0)));
+            read.statistics = RecordedStatistics { max, min, ..RecordedStatistics::default() }.into();
+            slots[0].value = Value::Tensor(read.into());
+            slots[1].value = made.unwrap_or_else(|| slots[1].value.clone());
+            let judged = judged(&[1.0, 0.0], Verdict::Close);
+            let mut readers = Readers::of(&pair, &judged, &layouts);
+            let read = pair.baseline.ops[0].slots[0].value.tensor().unwrap();
+            readers.mends(value_key(read).unwrap())
+        };
+        assert!(mended(None));
+        assert!(!mended(Some(Value::Unsupported)));
     }
 
     #[test]
@@ -314,7 +361,8 @@ mod tests {
                 let slot = &pair.baseline.ops[0].slots[1];
                 judged.findings.push(super::super::partial::finding(&pair, 0, slot, Cause::Numerics));
             }
-            Readers::settle_rest(&pair, &mut judged, &Roundings::of(&pair));
+            let roundings = Roundings::of(&pair, &judged.slots);
+            Readers::settle_rest(&pair, &mut judged, &roundings);
             (judged.slots[0][1].verdict, judged.ops[0].role)
         };
         assert_eq!(settled(true, false), (Verdict::Close, Role::Clean));
@@ -336,5 +384,21 @@ mod tests {
         assert_eq!(named(forward, 0.5, 2.0), None, "what arrives is wrong");
         assert_eq!(named(forward, 1e-7, 1.3), None, "no multiple");
         assert_eq!(named("Module.down.Row.backward.0", 1e-7, 2.0), None, "a gradient");
+        // Calls of one run alone before it, behind which nothing differs, are of the layout.
+        let mut pair = part(forward, [1.0, 2.0]);
+        let call = pair.candidate.ops[0].clone();
+        pair.candidate.ops.push(call);
+        pair.ops.insert(0, OpPair { ops: Paired::CandidateOnly(1), slots: SlotPairs::in_order(0) });
+        let alone = judged(&[1e-7, 1.0], Verdict::Close);
+        let mut found =
+            PartJudgement { slots: [Vec::new(), alone.slots[0].to_vec()].into_iter().collect(), ..alone };
+        found.ops.insert(
+            0,
+            OpJudgement { role: Role::Unpaired, verdict: Verdict::Missing, ..found.ops[0].clone() },
+        );
+        let slot = &pair.baseline.ops[0].slots[1];
+        found.findings.push(super::super::partial::finding(&pair, 0, slot, Cause::Structure));
+        let mut readers = Readers::of(&pair, &found, &layouts);
+        assert!(layouts.multiplied(&pair, &found, &mut readers).is_some());
     }
 }

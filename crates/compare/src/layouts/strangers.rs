@@ -1,7 +1,7 @@
 //! Calls of one run alone, which split, join or scale what ranks exchange.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use probe_dump::{DType, OpKind, Phase, Slot};
 use probe_judge::{Cause, Finding, OpJudgement, SlotJudgement, Verdict};
@@ -17,6 +17,9 @@ const ROUNDINGS: f64 = 3.0;
 
 /// The same for gradients of parameters, which are sums over all tokens, and what optimizers make of them: 17 were seen, in squares of gradients.
 const ROUNDINGS_OF_GRADIENTS: f64 = 18.0;
+
+/// Number of values before one that show how far rounding has carried.
+const BEFORE: usize = 64;
 
 /// Returns true for a call of one run alone after which nothing differs: it splits, joins or scales what ranks exchange.
 pub(super) fn is_of_layout(pair: &PartPair, finding: &Finding, judged: &[OpJudgement]) -> bool {
@@ -68,14 +71,32 @@ impl Layouts {
 
 /// Errors that are some roundings of the terms of sums over ranks.
 pub(super) struct Roundings {
-    unit: f64,
+    /// Error that rounding leaves at each op: the unit of the type, or the median of the results before it, as noise grows with depth.
+    usual: Vec<f64>,
     /// Errors that had to be measured, by the places of op and slot: several findings ask for one, and each reads both tensors.
     measured: RefCell<HashMap<(usize, usize), Option<f64>>>,
 }
 
 impl Roundings {
-    pub(super) fn of(pair: &PartPair) -> Self {
-        Self { unit: unit(pair), measured: RefCell::default() }
+    pub(super) fn of(pair: &PartPair, slots: &BySlot<SlotJudgement>) -> Self {
+        let unit = unit(pair);
+        let mut last: VecDeque<f64> = VecDeque::with_capacity(BEFORE);
+        let usual_at = |(place, op): (usize, &OpPair)| {
+            let mut sorted: Vec<f64> = last.iter().copied().collect();
+            sorted.sort_by(f64::total_cmp);
+            let usual = sorted.get(sorted.len() / 2).filter(|_| sorted.len() == BEFORE);
+            for (slot, slots_of) in op.slots.iter().enumerate() {
+                let is_result = pair.slot(op, slots_of).0.is_some_and(|slot| slot.side.is_result());
+                let error = slots.at(place, slot).and_then(|slot| slot.error.get());
+                if let Some(error) = error.filter(|_| is_result) {
+                    last.truncate(BEFORE - 1);
+                    last.push_front(error);
+                }
+            }
+            usual.copied().unwrap_or(0.0).max(unit)
+        };
+        let usual = pair.ops.iter().enumerate().map(usual_at).collect();
+        Self { usual, measured: RefCell::default() }
     }
 
     /// Returns true for an error of some roundings: sums of terms that each rank has rounded.
@@ -94,7 +115,7 @@ impl Roundings {
         let measured =
             || *self.measured.borrow_mut().entry((place, at)).or_insert_with(|| values::distance(pair, b, c));
         let most = if is_of_parameter(pair, op, b) { ROUNDINGS_OF_GRADIENTS } else { ROUNDINGS };
-        judged.error.get().or_else(measured).is_some_and(|error| error <= most * self.unit)
+        judged.error.get().or_else(measured).is_some_and(|error| error <= most * self.usual[place])
     }
 }
 
@@ -197,12 +218,32 @@ pub(super) mod tests {
             reason: "".into(),
             follows: false,
         };
-        let roundings = Roundings::of(&pair);
+        let roundings = Roundings::of(&pair, &BySlot::default());
         // Its statistics were taken of it.
         let made = 1;
         for _ in 0..3 {
             assert!(roundings.explain(&pair, (0, 0), &judged));
         }
         assert_eq!(stores.each_ref().map(|store| store.1.load(Ordering::Relaxed) - made), [1, 1]);
+    }
+
+    #[test]
+    fn an_error_is_rounding_if_it_is_as_large_as_those_before_it() {
+        let mut pair = part("Module.down.Row.forward.0", [1.0, 1.01]);
+        pair.ops =
+            (0..=BEFORE).map(|_| OpPair { ops: Paired::Both(0, 0), slots: SlotPairs::in_order(2) }).collect();
+        let judged = |error: f64| SlotJudgement {
+            verdict: Verdict::Differs,
+            error: Some(error).into(),
+            rule: None,
+            reason: "".into(),
+            follows: false,
+        };
+        let explained = |before: f64| {
+            let slots = (0..=BEFORE).map(|_| vec![judged(0.0), judged(before)]).collect();
+            Roundings::of(&pair, &slots).explain(&pair, (BEFORE, 1), &judged(0.01))
+        };
+        assert!(explained(0.005));
+        assert!(!explained(0.002));
     }
 }

@@ -1,6 +1,7 @@
 //! Explanations of findings.
 
 use probe_dump::Slot;
+use probe_pair::SlotPairs;
 
 use super::strangers::tests::part;
 use super::*;
@@ -17,7 +18,8 @@ fn a_rank_with_other_weights_is_an_input_of_its_own_and_no_gradient() {
         let layouts = Layouts { ranks: vec![0, 1], remarks, ..Layouts::default() };
         let made = pair.candidate.ops[0].slots[1].clone();
         let mut finding = partial::finding(&pair, 0, &made, Cause::Gradient);
-        let (slots, roundings) = (BySlot::default(), Roundings::of(&pair));
+        let slots = BySlot::default();
+        let roundings = Roundings::of(&pair, &slots);
         let said = layouts.explanation(&pair, (&mut finding, true), &slots, &roundings);
         assert_eq!(said.as_deref(), Some("rank 1's replica differs"));
         (finding.slot, finding.cause)
@@ -40,4 +42,29 @@ fn an_update_that_shows_an_unreduced_gradient_is_a_fault_of_the_gradient() {
     };
     assert_eq!(cause("Functional.layer_norm.3.backward"), Cause::Gradient);
     assert_eq!(cause("Optimizer.SGD.step.0"), Cause::Optimizer);
+}
+
+#[test]
+fn an_argument_that_differs_stays_where_it_was_given() {
+    // The op behind it shows that its result is twice what it should be.
+    let mut pair = part("Module.down.Row.forward.0", [1.0, 2.0]);
+    let op = pair.ops.remove(0);
+    let behind = OpPair { ops: Paired::Both(1, 1), ..op };
+    for rank in [&mut pair.baseline, &mut pair.candidate] {
+        let mut given = rank.ops[0].clone();
+        given.slots.truncate(1);
+        rank.ops.insert(0, given);
+    }
+    pair.ops = vec![OpPair { ops: Paired::Both(0, 0), slots: SlotPairs::in_order(1) }, behind];
+    let layouts = Layouts { ranks: vec![0, 1], ..Layouts::default() };
+    let explained = |cause: Cause| {
+        let read = pair.candidate.ops[0].slots[0].clone();
+        let mut finding = partial::finding(&pair, 0, &read, cause);
+        let slots = BySlot::default();
+        let roundings = Roundings::of(&pair, &slots);
+        let said = layouts.explanation(&pair, (&mut finding, true), &slots, &roundings);
+        (said.is_some(), finding.order)
+    };
+    assert_eq!(explained(Cause::Numerics), (true, 1));
+    assert_eq!(explained(Cause::Argument), (false, 0));
 }
