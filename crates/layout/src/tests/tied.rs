@@ -53,3 +53,18 @@ fn the_terms_of_a_weight_that_two_stages_share_make_its_gradient() {
     assert_eq!(name, due_name);
     assert!((made / due - 1.0).abs() < 1e-6, "{made} {due}");
 }
+
+#[test]
+fn a_spread_run_of_whole_models_gives_stages_its_name_of_a_shared_gradient() {
+    let (weight, whole, last) = (matrix(6, 4, 74), matrix(6, 4, 75), matrix(6, 4, 76));
+    let layers = [("layers.0.Linear", None), ("layers.1.Linear", None)];
+    let modules = [("embed.Embedding", Some(&whole)), layers[0], layers[1], ("head.Linear", None)];
+    let replicas = (0..2).map(|number| model(number, &weight, &modules, "embed")).collect();
+    let first = [("embed.Embedding", Some(&whole)), layers[0]];
+    let mut stages = vec![
+        model(0, &weight, &first, "embed"),
+        model(1, &weight, &[layers[1], ("head.Linear", Some(&last))], "head"),
+    ];
+    crate::joined(replicas, &mut stages);
+    assert!(names(&stages[1]).contains(&"Module.embed.Embedding.parameters_grad.0"));
+}
