@@ -9,6 +9,7 @@ mod error;
 mod fold;
 pub mod inspect;
 mod layouts;
+mod median;
 mod noise;
 mod part;
 pub mod peers;

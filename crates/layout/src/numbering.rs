@@ -164,7 +164,7 @@ pub(crate) fn modules(rank: &Rank) -> Modules {
 }
 
 /// Returns a number that is equal for equal tensors, and hardly ever for others.
-fn digest(record: &TensorRecord) -> Option<u128> {
+pub(crate) fn digest(record: &TensorRecord) -> Option<u128> {
     match &record.checksum {
         Some(Checksum::Xxh3(hash)) => Some(hash.bits()),
         _ => Some(u128::from(record.statistics.norm()?.to_bits())),

@@ -1,11 +1,12 @@
 //! Weights that two modules of the whole model share, and that stages have apart: the embedding of the first stage and the head of the last. Each
 //! stage has a term of the gradient, under the name of its own module; the whole model has the gradient under the name of one.
 
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use probe_dump::{Op, OpName, Phase, Rank, SlotName};
 
-use super::numbering::{Modules, modules};
+use super::numbering::{digest, modules};
 
 /// A parameter of one module that is also one of another.
 struct Shared {
@@ -31,40 +32,33 @@ pub(crate) fn under_one_name(ranks: &mut [Rank], other: &Rank) {
     }
 }
 
-/// Returns the parameters of a run that one module has the gradient of, and another holds as well.
+/// Returns the matrices of a run that one module has the gradient of, and another holds as well. Vectors of ones or zeros are equal in many modules.
 fn shared(other: &Rank) -> Vec<Shared> {
-    let gradients: Vec<(&str, &Op)> = other
-        .ops
-        .iter()
-        .filter(|op| op.name.phase() == Phase::ParameterGradient)
-        .filter_map(|op| Some((op.name.module_path()?, op)))
-        .collect();
-    let gradient = |module: &str, parameter: &str| {
-        let path = gradient_of(parameter);
-        let has = |op: &Op| op.slots.iter().any(|slot| *slot.path == *path);
-        gradients.iter().find(|(of, op)| *of == module && has(op)).map(|(_, op)| *op)
-    };
-    let held: Modules = modules(other);
-    let all = || {
-        held.iter().flat_map(|(module, parameters)| {
-            parameters.iter().filter_map(move |(path, digest)| {
-                Some((module.as_str(), path.strip_prefix("parameter.")?, *digest))
+    let mut gradients: HashMap<(&str, &str), &Op> = HashMap::new();
+    for op in other.ops.iter().filter(|op| op.name.phase() == Phase::ParameterGradient) {
+        for path in op.slots.iter().filter_map(|slot| slot.path.strip_prefix("grad.")) {
+            gradients.entry((op.name.module_path().unwrap_or_default(), path)).or_insert(op);
+        }
+    }
+    let calls = other.ops.iter().filter(|op| op.name.phase() == Phase::Forward);
+    let parameters =
+        calls.filter_map(|op| Some((op.name.module_path()?, &op.slots))).flat_map(|(module, slots)| {
+            slots.iter().filter_map(move |slot| {
+                let record = slot.value.tensor().filter(|record| record.shape.len() > 1)?;
+                Some((module, slot.path.strip_prefix("parameter.")?, digest(record)?))
             })
-        })
-    };
-    let kept: Vec<(&str, &str, u128, &Op)> = all()
-        .filter_map(|(module, parameter, digest)| {
-            Some((module, parameter, digest, gradient(module, parameter)?))
-        })
-        .collect();
-    let without = all().filter(|(module, parameter, _)| gradient(module, parameter).is_none());
+        });
+    let (kept, without): (Vec<_>, Vec<_>) = parameters
+        .collect::<BTreeSet<_>>()
+        .into_iter()
+        .partition(|(module, name, _)| gradients.contains_key(&(*module, *name)));
     let of = |(module, parameter, digest): (&str, &str, u128)| {
-        let &(keeping, kept, _, op) = kept.iter().find(|(.., held, _)| *held == digest)?;
-        let keeper = op.name.as_str().rsplit_once(".parameters_grad")?.0.to_owned();
+        let &(keeping, kept, _) = kept.iter().find(|(.., held)| *held == digest)?;
+        let keeper = gradients[&(keeping, kept)].name.as_str().rsplit_once(".parameters_grad")?.0.to_owned();
         let (module, keeping) = (module.to_owned(), keeping.to_owned());
         Some(Shared { module, parameter: parameter.into(), keeper, keeping, kept: kept.into() })
     };
-    without.filter_map(of).collect()
+    without.into_iter().filter_map(of).collect()
 }
 
 fn gradient_of(parameter: &str) -> String {

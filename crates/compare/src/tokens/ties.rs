@@ -1,6 +1,7 @@
 //! Experts that rounding chooses. Where two experts are equally good, two sound programs choose differently, and all that follows in that
 //! sequence differs. Such tokens, and those behind them, are left out.
 
+use crate::median::median;
 use std::collections::HashSet;
 
 use super::frame::{Frame, Key};
@@ -32,12 +33,6 @@ fn errors(views: &[View; 2], ops: [&Op; 2], path: &str) -> Option<(Vec<f64>, DTy
         (apart / size.max(f64::MIN_POSITIVE)).sqrt()
     };
     Some((ours.iter().zip(&theirs).map(error).collect(), dtype))
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
 /// Returns the experts with the highest scores, in order.

@@ -68,3 +68,14 @@ fn a_spread_run_of_whole_models_gives_stages_its_name_of_a_shared_gradient() {
     crate::joined(replicas, &mut stages);
     assert!(names(&stages[1]).contains(&"Module.embed.Embedding.parameters_grad.0"));
 }
+
+#[test]
+fn vectors_that_are_equal_in_two_modules_are_two() {
+    let (ones, whole, last) = ((vec![6], vec![1.0; 6]), matrix(1, 6, 77), matrix(1, 6, 78));
+    let layer = ("layers.0.Linear", None);
+    let modules = [("first.Norm", Some(&whole)), layer, ("layers.1.Linear", None), ("last.Norm", None)];
+    let other = model(0, &ones, &modules, "first");
+    let first = model(0, &ones, &[modules[0], layer], "first");
+    let folded = all(vec![first, model(1, &ones, &[layer, ("last.Norm", Some(&last))], "last")], &other).rank;
+    assert!(names(&folded).contains(&"Module.last.Norm.parameters_grad.0"));
+}
