@@ -90,12 +90,13 @@ def check(call: Call, device: str, drawn: bool) -> Checked:
     except Exception as error:
         first = (str(error).strip().splitlines() or [""])[0]
         return Checked(key, op, f"{device} refuses it: {type(error).__name__}: {first[:120]}", {}, drawn)
-    found, rounding = {}, set()
+    found = {}
     for path, result in call.results.items():
         value = reference.values.get(path)
         if value is not None and value.shape == result.shape:
             found[path] = (str(result.dtype).removeprefix("torch."), path in reference.moved, standards.distance(result, value))
-            rounding.update(error.path for error in errors.errors({path: result}, reference) if not error.exceeds_rounding(2**fault.BITS if result.dtype.itemsize > 2 else 1.0))
+    known = errors.known_errors(call.results, reference)
+    rounding = {error.path for error in known if not error.exceeds_rounding(2**fault.BITS if error.dtype.itemsize > 2 else 1.0)}
     return Checked(key, op, "" if found else "it has no result that float64 has", found, drawn, frozenset(rounding))
 
 
@@ -284,7 +285,7 @@ def table(judged: Sequence[Verdict], checked: Sequence[Checked], device: str) ->
     skipped = [each for each in checked if each.skipped]
     if skipped:
         lines.append(f"not run: {len(skipped)} call{'s' * (len(skipped) != 1)}")
-        lines.extend(f"  {each.key}: {each.skipped}" for each in skipped[:5])
+        lines.extend(f"  {count:5}  {reason}" for reason, count in Counter(each.skipped for each in skipped).most_common(5))
     drawn = sum(each.drawn for each in checked)
     if drawn:
         lines.append(f"inputs of {drawn} call{'s were' if drawn != 1 else ' was'} drawn within the recorded ranges: their elements were not recorded")

@@ -47,6 +47,8 @@ class Error:
     #: Path of the result: `0`.
     path: str
     dtype: torch.dtype
+    #: Number of elements.
+    count: int
     #: Of all elements, in units of the scale; of integers the share of elements that differ.
     l2: float
     #: Of the worst element.
@@ -56,14 +58,14 @@ class Error:
 
     def exceeds_rounding(self, times: float = 1.0) -> bool:
         """Returns true if the result is further off than rounding, this many times over, makes it."""
-        l2, peak = rounding(self.dtype)
+        l2, peak = self.rounding()
         return self.l2 > times * l2 or self.peak > times * peak
 
-
-def rounding(dtype: torch.dtype) -> tuple[float, float]:
-    """Returns what rounding alone makes of a result, over all elements and in one."""
-    unit = UNIT.get(dtype, 2.0**-24)
-    return unit / 2, unit * (_SUMMED if unit <= UNIT[torch.float32] else 1.0)
+    def rounding(self) -> tuple[float, float]:
+        """Returns what rounding alone makes of such a result, over all elements and in one. Of a few elements, the worst may be all there is."""
+        unit = UNIT.get(self.dtype, 2.0**-24)
+        peak = unit * (_SUMMED if unit <= UNIT[torch.float32] else 1.0)
+        return max(unit / 2, peak / math.sqrt(self.count)), peak
 
 
 @dataclass
@@ -155,38 +157,46 @@ def _parts(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def errors(recorded: dict[str, torch.Tensor], of: Reference) -> list[Error]:
-    """Returns how far each recorded result is off. Those that float64 has no counterpart for are left out."""
+    """Returns how far each recorded result is off. Those that float64 has no counterpart for, and empty ones, are left out. Raises NotReplayed if none is
+    left, or one has another shape."""
+    for path, result in recorded.items():
+        value = of.values.get(path)
+        if value is not None and result.numel() and value.shape != result.shape:
+            raise NotReplayed(f"output.{path} has shape {list(result.shape)}, here {list(value.shape)}")
+    found = known_errors(recorded, of)
+    if not found:
+        raise NotReplayed("none of its recorded results can be computed from what it was given")
+    return found
+
+
+def known_errors(recorded: dict[str, torch.Tensor], of: Reference) -> list[Error]:
+    """Returns how far those results are off that have elements, and the shape that float64 has."""
     found = []
     for path, result in recorded.items():
         value = of.values.get(path)
-        if value is None or result.numel() == 0:
-            continue
-        if value.shape != result.shape:
-            raise NotReplayed(f"output.{path} has shape {list(result.shape)}, here {list(value.shape)}")
-        found.append(_error(path, result, value, of.scales.get(path), path in of.moved, of.poles.get(path)))
-    if not found:
-        raise NotReplayed("none of its recorded results can be computed from what it was given")
+        if value is not None and result.numel() and value.shape == result.shape:
+            found.append(_error(path, result, value, of.scales.get(path), path in of.moved, of.poles.get(path)))
     return found
 
 
 def _error(path: str, result: torch.Tensor, value: torch.Tensor, scale: torch.Tensor | None, moved: bool, poles: torch.Tensor | None) -> Error:
     if scale is None or poles is None or not (result.is_floating_point() or result.is_complex()):
         off = (result != value.to(result.dtype)).double().mean().item()
-        return Error(path, result.dtype, off, off, "elements differ" if off else "")
+        return Error(path, result.dtype, result.numel(), off, off, "elements differ" if off else "")
     rounded = evaluate.widened(value.to(result.dtype))
     wide = evaluate.widened(result)
     undecided = poles | _at_limit(value, scale, result.dtype)
     finite = torch.isfinite(rounded) & ~(undecided & ~torch.isfinite(wide))
     strange = int((~undecided & (torch.isfinite(wide) != finite)).sum())
     if strange:
-        return Error(path, result.dtype, math.inf, math.inf, f"{strange} elements are finite on one side only")
+        return Error(path, result.dtype, result.numel(), math.inf, math.inf, f"{strange} elements are finite on one side only")
     distance = torch.where(finite, wide - value, 0).abs()
     if moved:
         distance = torch.where(wide == rounded, 0.0, distance)
     scale = torch.where(finite, scale, 0)
     l2 = (distance.norm() / (scale.norm() + least(result.dtype))).item()
     others = 0.0 if moved else scale.square().mean().sqrt().item() / 8
-    return Error(path, result.dtype, l2, (distance / (scale + others + least(result.dtype))).max().item())
+    return Error(path, result.dtype, result.numel(), l2, (distance / (scale + others + least(result.dtype))).max().item())
 
 
 def _at_limit(value: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

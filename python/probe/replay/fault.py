@@ -164,18 +164,21 @@ def weigh(candidate: Measured, baseline: Measured | None = None, bits: float = B
 
     The trusted side is weighed with `BITS_ALONE`: one that rounds as usual is many times as far off as one that computed in float64.
     """
-    kinds, wrong = _by_kind(candidate), set[str]()
+    kinds, convicted = _by_kind(candidate), dict[str, list[Fault]]()
     while True:
-        found = []
+        found, wrong = dict[str, list[Fault]](), set(convicted)
         for name, results in candidate.errors.items():
+            # A call stays at fault, though the calls that showed it are found to be at fault themselves.
+            if name in convicted:
+                found[name] = convicted[name]
+                continue
             trusted = {error.path: error for error in (baseline.errors.get(name, []) if baseline is not None else [])}
-            for error in results:
-                others = _others(name, kinds[_kind(candidate, name, error)], wrong)
-                found.append(_worst(name, error, trusted.get(error.path), candidate.host.get(name, {}).get(error.path), others, bits))
-        more = {fault.op for fault in found if fault.is_wrong} - wrong
-        if not more:
-            return found
-        wrong |= more
+            host = candidate.host.get(name, {})
+            others = (_others(name, kinds[_kind(candidate, name, error)], wrong) for error in results)
+            found[name] = [_worst(name, error, trusted.get(error.path), host.get(error.path), like, bits) for error, like in zip(results, others)]
+        convicted = {name: faults for name, faults in found.items() if any(fault.is_wrong for fault in faults)}
+        if len(convicted) == len(wrong):
+            return [fault for faults in found.values() for fault in faults]
 
 
 def is_behind(op: str, wrong: set[str]) -> bool:
@@ -289,7 +292,7 @@ def _allowances(error: Error, trusted: Error | None, host: Error | None, others:
             f"the median of {len(like)} other calls": _middle(like),
         }
 
-    least_l2, least_peak = errors.rounding(error.dtype)
+    least_l2, least_peak = error.rounding()
     return (
         sources(least_l2, own.l2 if own is not None else 0.0, host.l2 if host is not None else 0.0, [other.l2 for other in others]),
         sources(least_peak, own.peak if own is not None else 0.0, host.peak if host is not None else 0.0, [other.peak for other in others]),

@@ -106,3 +106,13 @@ def test_numbers_that_no_standard_can_tell_of_pass(tmp_path: Path, capsys: pytes
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert {each["op"] for each in report["results"]} == {"Torch.igamma", "Torch.prod", "Torch.polar"}
     assert [each["reason"] for each in report["not_run"]] == ["it draws random numbers"]
+
+
+def test_a_result_without_elements_is_no_end_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty, ones = torch.empty(0, 3), torch.ones(3)
+    with probe.capture(tmp_path / "dump", task="tensor", level="api", step_on="program"):
+        torch.cat((empty, empty))
+        torch.sin(ones)
+    assert check(tmp_path / "out", dump=str(tmp_path / "dump")) == 0, capsys.readouterr().out
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert {each["op"] for each in report["results"]} == {"Torch.cat", "Torch.sin"}

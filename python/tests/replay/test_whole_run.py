@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tomllib
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -185,13 +186,29 @@ def test_a_wrong_gradient_of_a_parameter_is_named_against_the_other_side(tmp_pat
 
 def test_calls_at_fault_excuse_no_other() -> None:
     sizes = {"lstm.0": 0.3, "lstm.1": 0.2, "lstm.2": 0.1, "lstm.3": 0.2, "linear.0": 1e-3, "linear.1": 6e-8, "linear.2": 6e-8, "linear.3": 6e-8}
-    found = {f"Torch.{name}.forward": [errors.Error("0", torch.float32, l2, l2, "")] for name, l2 in sizes.items()}
+    found = {f"Torch.{name}.forward": [errors.Error("0", torch.float32, 4096, l2, l2, "")] for name, l2 in sizes.items()}
     measured = fault.Measured(errors=found, products=set(found))
-    trusted = fault.Measured(errors={name: [errors.Error("0", torch.float32, 6e-8, 6e-8, "")] for name in found}, products=set(found))
+    trusted = fault.Measured(errors={name: [errors.Error("0", torch.float32, 4096, 6e-8, 6e-8, "")] for name in found}, products=set(found))
     assert {each.op for each in fault.judge(measured, trusted)} == {f"Torch.{name}.forward" for name in (*list(sizes)[:5],)}
     # Where hardly any other call is left, what is left out says what the kind is off by.
     few = {f"Torch.{name}.forward": found[f"Torch.{name}.forward"] for name in ("lstm.0", "linear.0", "linear.1")}
     assert "Torch.linear.0.forward" not in {each.op for each in fault.judge(fault.Measured(errors=few, products=set(few)), None)}
+
+
+def test_a_call_stays_at_fault_with_its_witnesses_gone() -> None:
+    # The backward of the second is what shows it; once it is at fault, that is behind it, and the first alone would be left.
+    sizes = {"lstm.0.forward": [0.3, 0.2, 0.3], "lstm.0.backward": [0.2, 0.1, 0.2, 0.1], "linear.0.forward": [1e-2], "linear.0.backward": [6e-8, 6e-8, 6e-8]}
+    found = {f"Torch.{name}": [errors.Error(str(place), torch.float32, 4096, l2, l2, "") for place, l2 in enumerate(off)] for name, off in sizes.items()}
+    trusted = {name: [replace(error, l2=6e-8, peak=6e-8) for error in results] for name, results in found.items()}
+    measured, other = (fault.Measured(errors=each, products=set(found)) for each in (found, trusted))
+    assert {each.op for each in fault.judge(measured, other)} == {"Torch.lstm.0.forward", "Torch.linear.0.forward"}
+
+
+def test_few_elements_may_be_off_by_what_one_may_be() -> None:
+    products = {f"Torch.mm.{number}.forward": [errors.Error("0", torch.float32, 4096, 4e-8, 2e-7, "")] for number in range(6)}
+    for count, is_wrong in ((1, False), (4, False), (4096, True)):
+        found = products | {"Torch.dot.0.forward": [errors.Error("0", torch.float32, count, 4e-7, 4e-7, "")]}
+        assert [each.op for each in fault.judge(fault.Measured(errors=found, products=set(found)))] == ["Torch.dot.0.forward"] * is_wrong, count
 
 
 def test_a_damaged_tensor_makes_the_answer_incomplete(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -261,7 +278,7 @@ def test_each_result_of_products_has_a_level_of_its_own() -> None:
     # Attention in TF32: the logarithm of its sums is more exact than what it multiplies.
     calls = {f"Aten._scaled_dot_product_attention.{number}.forward" for number in range(6)}
     off = {"0": 1.7e-4, "1": 3e-6}
-    found = {name: [errors.Error(path, torch.float32, l2, l2, "") for path, l2 in off.items()] for name in sorted(calls)}
+    found = {name: [errors.Error(path, torch.float32, 4096, l2, l2, "") for path, l2 in off.items()] for name in sorted(calls)}
     (statement,) = fault.statements(fault.Measured(errors=found, products=calls), None)
     assert (statement.kind, statement.precision, set(statement.calls)) == ("scaled_dot_product_attention", "TF32", calls)
 
