@@ -86,7 +86,8 @@ fn forward_of(op: &str) -> String {
     op.replace(".backward", ".forward")
 }
 
-/// Returns the calls of functions at fault, each once; modules only where none of their functions is.
+/// Returns the calls of functions at fault, each once; modules only where none of their functions is. A backward whose forward call
+/// is at fault uses what that kept.
 fn at_fault(summary: &Summary) -> Vec<String> {
     let functions: Vec<_> =
         summary.culprits.iter().filter(|finding| !finding.op.starts_with("Module.")).collect();
@@ -97,5 +98,6 @@ fn at_fault(summary: &Summary) -> Vec<String> {
             names.push(finding.op.clone());
         }
     }
-    names
+    let is_behind = |name: &String| *name != forward_of(name) && names.contains(&forward_of(name));
+    names.iter().filter(|name| !is_behind(name)).cloned().collect()
 }
