@@ -44,11 +44,19 @@ def resolve(api: str) -> Function:
 
 
 def _takes_tensors(found: Any, space: str, name: str) -> bool:
-    # Torch leaves out hardswish, which is one.
-    if found in _overridable() or (space == "Torch" and name in MAKERS) or found is torch.nn.functional.hardswish:
+    if found in _overridable() or (space == "Torch" and name in MAKERS):
         return True
-    # Operators that torch lists under another spelling: `__iadd__`, `__matmul__`.
-    return space == "Tensor" and name.startswith("__") and name.endswith("__") and callable(found) and hasattr(torch.ops.aten, name.strip("_").removeprefix("i"))
+    # Torch does not list all of them: hardswish and fill, and operators under another spelling, as `__iadd__` and `__matmul__`.
+    return callable(found) and any(_computes(each) for each in (name, name.strip("_").removeprefix("i")))
+
+
+def _computes(name: str) -> bool:
+    """Returns true if an operator of torch with this name takes tensors, and opens no file."""
+    try:
+        schemas = dispatcher.schemas_of(_operator("aten", name))
+    except NotReplayed:
+        return False
+    return any(str(argument.type) == "Tensor" for schema in schemas for argument in schema.arguments)
 
 
 @functools.cache

@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional as F
 
 import probe
-from probe.replay import check_ops, command
+from probe.replay import check_ops, command, functions
+from probe.replay.recorded import NotReplayed
 
 TESTDATA = Path(__file__).resolve().parents[3] / "testdata"
 DUMP = str(TESTDATA / "npu_dump")
@@ -116,3 +117,20 @@ def test_a_result_without_elements_is_no_end_of_the_run(tmp_path: Path, capsys: 
     assert check(tmp_path / "out", dump=str(tmp_path / "dump")) == 0, capsys.readouterr().out
     report = json.loads((tmp_path / "out" / "report.json").read_text())
     assert {each["op"] for each in report["results"]} == {"Torch.cat", "Torch.sin"}
+
+
+def test_functions_that_torch_does_not_list_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = torch.linspace(-4, 4, 24).reshape(4, 6).requires_grad_()
+    with probe.capture(tmp_path / "dump", task="tensor", level="api", step_on="program"):
+        F.hardsigmoid(x).square().sum().backward()
+        torch.fill(x.detach(), 2.0)
+    assert check(tmp_path / "out", dump=str(tmp_path / "dump")) == 0, capsys.readouterr().out
+    report = json.loads((tmp_path / "out" / "report.json").read_text())
+    assert {each["op"] for each in report["results"]} >= {"Functional.hardsigmoid", "Functional.hardsigmoid.backward", "Torch.fill"}
+    assert report["not_run"] == []
+
+
+@pytest.mark.parametrize("name", ["Torch.save", "Torch.load", "Torch.from_file", "Torch.hub.load", "Torch.compile", "Torch.manual_seed", "Aten.from_file"])
+def test_what_does_more_than_compute_is_not_called(name: str) -> None:
+    with pytest.raises(NotReplayed):
+        functions.resolve(name)
