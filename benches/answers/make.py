@@ -254,8 +254,10 @@ def main() -> None:
     unknown = [] if free else [name for name in wanted if name not in models.kinds()]
     if unknown:
         arguments.error(f"no such model: {', '.join(unknown)}; there are {', '.join(models.kinds())}")
-    tools = [tool for tool in chosen.tools.split(",") if tool == "probe" or importlib.util.find_spec(tool)]
-    if not chosen.small and "msprobe" not in tools:
+    # What the older tool records of an op cannot be level op.
+    asked = ["probe"] if chosen.data else chosen.tools.split(",")
+    tools = [tool for tool in asked if tool == "probe" or importlib.util.find_spec(tool)]
+    if not chosen.small and not chosen.data and "msprobe" not in tools:
         print("msprobe is not installed: its dumps are left out")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     running: dict[subprocess.Popen[bytes], str] = {}

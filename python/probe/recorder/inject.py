@@ -151,9 +151,9 @@ class Injection:
                 return tensor
             own = torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=tensor.device) if 0 not in tensor.stride() else torch.empty_like(tensor)
             own.copy_(value)
-        if not tensor.requires_grad or self._below_autograd:
+        if not tensor.requires_grad:
             return own
-        if not torch.is_grad_enabled():
+        if self._below_autograd or not torch.is_grad_enabled():
             return own.requires_grad_()
         with without_functions():
             replaced: torch.Tensor = _Replaced.apply(tensor, [own])

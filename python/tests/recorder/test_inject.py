@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from torch.nn import functional as F
@@ -46,6 +47,10 @@ def test_a_run_with_its_own_values_is_bit_identical(tmp_path: Path, kind: str, l
     seen = train(kind, lambda model: probe.Capture(tmp_path / "again", model, inject=tmp_path / "dump", replace=every, level=level))
     assert_same(plain, seen)
     assert sorted(Dump(tmp_path / "again", 1).names) == sorted(Dump(tmp_path / "dump", 1).names)
+    # What is replaced wants a gradient as before.
+    tables = [pq.read_table(tmp_path / name / "step1/rank0/ops.parquet", columns=["op", "slot", "requires_grad"]) for name in ("dump", "again")]
+    before, after = ({tuple(row.values()) for row in table.to_pylist()} for table in tables)
+    assert before == after and any(requires_grad for *_, requires_grad in before)
 
 
 class Attends(torch.nn.Module):

@@ -9,7 +9,7 @@ use super::Trusted;
 use super::rerun::{Detail, Place, Rerun, Stage, Trail};
 use crate::dump::Level;
 use crate::files::map::FileAccess;
-use crate::judge::{Replayed, Rules, Summary};
+use crate::judge::{Cause, Replayed, Rules, Summary};
 
 /// Level of the recordings without one that is asked for, or that the baseline's dump has.
 const LEVEL: &str = "mix";
@@ -62,7 +62,11 @@ impl Rerun<'_> {
         remarks.push(match &replaced.summary.first_divergence {
             None => "with their results replaced, the runs agree".to_owned(),
             Some(left) if calls.contains(&call_of(&left.op)) => {
-                format!("with their results replaced, nothing is left but {}, which uses what its forward call kept", left.op)
+                let why = match left.cause {
+                    Cause::Argument => "whose arguments differ",
+                    _ => "which uses what its forward call kept",
+                };
+                format!("with their results replaced, nothing is left but {}, {why}", left.op)
             }
             Some(left) => format!("with their results replaced, {} still diverges", left.op),
         });
