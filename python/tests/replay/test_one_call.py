@@ -232,6 +232,21 @@ def test_a_call_shrinks_while_it_fails() -> None:
     assert small.args[0].shape[0] == 4 and small.args[0].shape[1] < 16 and small.args[1].shape[0] < 16
 
 
+def test_a_call_that_reads_beyond_its_tensors_is_no_smaller_one() -> None:
+    random = torch.Generator().manual_seed(4)
+    # As many images as channels: their first dimensions are one size, and the channels of an image are another one's.
+    norm = [torch.randn(2, 2, 8, 8, generator=random), *(torch.rand(2, generator=random) for _ in range(4)), True, 0.1, 1e-5]
+    back = [torch.randn(8, 3, 4, 4, generator=random), torch.randn(8, 2, 6, 6, generator=random), torch.randn(3, 2, 3, 3, generator=random)]
+    convolution = [*back, [3], [1, 1], [0, 0], [1, 1], False, [0, 0], 1, [True, True, True]]
+    for name, args, kept, same in (("Aten.native_batch_norm.0.forward", norm, 2, 1), ("Aten.convolution_backward.0.backward", convolution, 3, 0)):
+        call = Call(name, args, {}, {})
+        call.results = evaluate.here(call)
+        # The fault needs all channels.
+        small = shrunk(call, lambda each, kept=kept: each.args[0].shape[1] == kept and bool(evaluate.here(each)))
+        sizes = [list(each.shape) for each in small.args[:3]]
+        assert small.args[0].numel() < args[0].numel() and sizes[0][same] == sizes[1][0], (name, sizes)
+
+
 def shared(x: torch.Tensor) -> torch.Tensor:
     return torch.mul(x, x)
 
