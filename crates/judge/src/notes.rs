@@ -134,12 +134,14 @@ fn products(values: &[ExpectedError], excess: &[Excess], drift: &Drift) -> Optio
     if !drift.places.is_empty() && products.iter().all(|(value, _)| value.statistics_only) {
         return None;
     }
-    // Errors left by an earlier fault say nothing about their precision; statistics show only a part of it.
+    // Errors left by an earlier fault say nothing about their precision; statistics show only a part of it. Weights that have drifted
+    // move a product by somewhat more or less than expected: only one whose own error is larger shows it.
     let own = |value: &ExpectedError| {
         (value.error * value.error - value.explained * value.explained).max(0.0).sqrt()
     };
+    let unexplained = if drift.places.is_empty() { 0.0 } else { 1.0 };
     let mut seen: Vec<f64> = coarse()
-        .filter(|(value, _)| !value.statistics_only && value.error > value.explained)
+        .filter(|(value, _)| !value.statistics_only && own(value) > unexplained * value.explained)
         .map(|(value, _)| own(value))
         .collect();
     let (middle, known) = if products.iter().all(|(value, _)| value.statistics_only) {

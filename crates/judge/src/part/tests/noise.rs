@@ -146,6 +146,25 @@ fn statistics_that_show_full_precision_name_no_other() {
 }
 
 #[test]
+fn weights_that_drifted_are_no_precision_of_products() {
+    let said = |drift: f64, own: f64| {
+        let mut part = Part::of_later_step();
+        for layer in 0..5 {
+            let (x, w) = (Drawn::normal(70 + layer, &[40, 30]), Drawn::normal(80 + layer, &[30, 30]));
+            let (moved, seed) = (w.off(90 + layer, drift), 100 + layer);
+            part.op(&format!("Functional.linear.{layer}.forward")).tensor("input.0", &x, &x).binary32();
+            part.tensor("input.1", &w, &moved).requires_grad().binary32();
+            part.tensor("output.0", &x.linear(&w), &x.linear(&moved).off(seed, own)).binary32();
+        }
+        part.judged("").notes.join(" ")
+    };
+    // What is left when the drift is taken away is a third of it.
+    assert!(!said(6e-4, 2e-4).contains("as with 10-bit inputs"), "{}", said(6e-4, 2e-4));
+    assert!(said(6e-4, 2e-4).contains("weights differ by up to"), "{}", said(6e-4, 2e-4));
+    assert!(said(1e-5, 3e-4).contains("as with 10-bit inputs"), "{}", said(1e-5, 3e-4));
+}
+
+#[test]
 fn what_is_computed_in_binary16_is_a_multiple_of_its_least_number() {
     let spacing = 2_f64.powi(-24);
     let on_grid = |x: &Drawn| x.map(|value| (value / spacing).round() * spacing);
