@@ -47,7 +47,7 @@ class Error:
     #: Path of the result: `0`.
     path: str
     dtype: torch.dtype
-    #: Number of elements.
+    #: Number of elements that can be off: those that are finite, and not zero whatever is rounded.
     count: int
     #: Of all elements, in units of the scale; of integers the share of elements that differ.
     l2: float
@@ -65,7 +65,7 @@ class Error:
         """Returns what rounding alone makes of such a result, over all elements and in one. Of a few elements, the worst may be all there is."""
         unit = UNIT.get(self.dtype, 2.0**-24)
         peak = unit * (_SUMMED if unit <= UNIT[torch.float32] else 1.0)
-        return max(unit / 2, peak / math.sqrt(self.count)), peak
+        return max(unit / 2, peak / math.sqrt(max(self.count, 1))), peak
 
 
 @dataclass
@@ -196,7 +196,7 @@ def _error(path: str, result: torch.Tensor, value: torch.Tensor, scale: torch.Te
     scale = torch.where(finite, scale, 0)
     l2 = (distance.norm() / (scale.norm() + least(result.dtype))).item()
     others = 0.0 if moved else scale.square().mean().sqrt().item() / 8
-    return Error(path, result.dtype, result.numel(), l2, (distance / (scale + others + least(result.dtype))).max().item())
+    return Error(path, result.dtype, int((scale > 0).sum()), l2, (distance / (scale + others + least(result.dtype))).max().item())
 
 
 def _at_limit(value: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -226,7 +226,8 @@ def _levels(measured: Measured) -> dict[Kind, list[tuple[str, float]]]:
     for name, results in measured.errors.items():
         base, phase = _function(name)
         for error in results:
-            found[base + phase, error.path.split(".")[0], error.dtype].append((name, error.l2))
+            if error.count:
+                found[base + phase, error.path.split(".")[0], error.dtype].append((name, error.l2))
     return found
 
 
@@ -248,13 +249,15 @@ def _function(name: str) -> tuple[str, str]:
 
 
 def _by_kind(measured: Measured) -> dict[Kind, list[tuple[str, Error]]]:
-    """Returns results by kind. What gradients of parameters are off by excuses no product: something else may have been added to them."""
+    """Returns results by kind. What gradients of parameters are off by excuses no product: something else may have been added to them. Nor does a
+    result that is zero or NaN throughout show what its kind is off by."""
     found: dict[Kind, list[tuple[str, Error]]] = defaultdict(list)
     for name, results in measured.errors.items():
         if name in measured.products and parameters_of(name) is not None:
             continue
         for error in results:
-            found[_kind(measured, name, error)].append((name, error))
+            if error.count:
+                found[_kind(measured, name, error)].append((name, error))
     return found
 
 

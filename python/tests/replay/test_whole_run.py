@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +35,23 @@ def cases(*names: str) -> list[Any]:
 def verified(capsys: pytest.CaptureFixture[str], path: Path, *more: str) -> tuple[int, dict[str, Any]]:
     code = command.main("verify", [str(path), "--format", "json", *more])
     return code, json.loads(capsys.readouterr().out)
+
+
+class OtherSums(TorchDispatchMode):
+    """A device that computes products otherwise: in float64, or as given."""
+
+    def __init__(self, product: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = lambda a, b: a.double() @ b.double()) -> None:
+        super().__init__()
+        self.product = product
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return result.copy_(self.product(*args)) if func is torch.ops.aten.mm.default else result
+
+
+def rounded(tensor: torch.Tensor) -> torch.Tensor:
+    """Rounds to 10 bits of the fraction: adds half a unit to the bits and cuts."""
+    return ((tensor.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
 def test_a_fault_is_found_without_another_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -204,6 +222,23 @@ def test_a_call_stays_at_fault_with_its_witnesses_gone() -> None:
     assert {each.op for each in fault.judge(measured, other)} == {"Torch.lstm.0.forward", "Torch.linear.0.forward"}
 
 
+def test_results_of_nothing_show_no_precision(tmp_path: Path) -> None:
+    # Most products of a step in TF32 read the NaN of one, or zeros that an adapter begins with.
+    random = torch.Generator().manual_seed(5)
+    coarse = OtherSums(lambda a, b: rounded(a).double() @ rounded(b).double())
+    for nothing in (torch.nan, 0.0):
+        dump = tmp_path / str(nothing)
+        with probe.capture(dump, task="tensor", level="api", step_on="program"), coarse:
+            for place in range(12):
+                factors = (torch.randn(sizes, generator=random) for sizes in ((16, 32), (32, 16)))
+                first, second = factors if place < 5 else (each * nothing for each in factors)
+                torch.mm(first, second)
+        measured = fault.measure(next(Recording(str(dump)).parts()))
+        assert not fault.judge(measured), nothing
+        (statement,) = fault.statements(measured)
+        assert statement.precision == "TF32" and len(statement.calls) == 5, nothing
+
+
 def test_few_elements_may_be_off_by_what_one_may_be() -> None:
     products = {f"Torch.mm.{number}.forward": [errors.Error("0", torch.float32, 4096, 4e-8, 2e-7, "")] for number in range(6)}
     for count, is_wrong in ((1, False), (4, False), (4096, True)):
@@ -281,14 +316,6 @@ def test_each_result_of_products_has_a_level_of_its_own() -> None:
     found = {name: [errors.Error(path, torch.float32, 4096, l2, l2, "") for path, l2 in off.items()] for name in sorted(calls)}
     (statement,) = fault.statements(fault.Measured(errors=found, products=calls), None)
     assert (statement.kind, statement.precision, set(statement.calls)) == ("scaled_dot_product_attention", "TF32", calls)
-
-
-class OtherSums(TorchDispatchMode):
-    """A device that rounds products otherwise."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        return result.copy_(args[0].double() @ args[1].double()) if func is torch.ops.aten.mm.default else result
 
 
 def test_a_suspect_that_is_right_is_a_note(tmp_path: Path) -> None:
