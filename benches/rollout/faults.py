@@ -68,6 +68,8 @@ NUMBERS = {
 }
 # Pairs that a quantised pass of the trainer is recorded for, though the engine is not quantised.
 DOUBTED = ("sound", "stale", "unsynced-layer", "dropout", "rope-base", "position-gap")
+# Pairs that a pass of the trainer with other kernels is recorded for: what hides in rounding, and sound ones.
+AGAIN = ("sound", "sound-micro-batch", "sound-left-padded", "sound-shifted-positions", "sound-experts", "sound-kernels", "stale", "unsynced-layer", "quantised-twice", "narrow-softmax", "rope-base", "position-gap", "routing", "routing-layer", "stale-experts", "penalty", *NUMBERS)
 # The engine samples so.
 SAMPLED = {"position-gap": "grouped", "sound-left-padded": "grouped", "sound-shifted-positions": "grouped", "temperature": "cool", "raw": "cool", "top-p": "top-p", "sound-temperature": "cool", "sound-top-p": "top-p", "penalty": "penalty"} | {fault: fault for fault in NUMBERS}
 
@@ -88,6 +90,8 @@ class Pair:
     """The trainer's experts and margins of each row, where the model has experts."""
     second: list[Tensor] | None = None
     """Values of a pass of the trainer with quantised weights."""
+    again: list[Tensor] | None = None
+    """Values of a pass of the trainer with other kernels."""
 
     def expected(self, fault: str) -> list[str]:
         """The causes to be named. Where no row ends, no end token is lost."""
@@ -159,16 +163,22 @@ class Faults:
         if self.trainer.config.experts:
             how["routes"] = routes
         model = self.model(name) if name else self.same
-        with other_kernels() if fault == "sound-kernels" else contextlib.nullcontext():
+        kernels = (other_kernels, contextlib.nullcontext)
+        kernels = kernels if fault == "sound-kernels" else kernels[::-1]
+        with kernels[0]():
             trainer = scores(model, requests, sampler, micro=micro, narrow="narrow-softmax" in parts, **how)
-        second = None
+        again = second = None
+        alone = {key: value for key, value in how.items() if key != "routes"}
+        if fault in AGAIN:
+            with kernels[1]():
+                again = scores(model, requests, sampler, micro=micro, narrow="narrow-softmax" in parts, **alone)
         if fault in NUMBERS or fault in DOUBTED:
             with probe.rollout.quantized(model, **NUMBERS.get(fault, {"weights": self.chance.choice(("fp8", "int8", "int4"))})):
-                second = scores(model, requests, sampler, micro=micro, **{key: value for key, value in how.items() if key != "routes"})
+                second = scores(model, requests, sampler, micro=micro, **alone)
         raw = fault == "raw"
         rollout = [torch.tensor(request.raw if raw else request.values) for request in requests]
         masks = [torch.ones(len(request.output)) for request in requests]
-        pair = Pair(requests, rollout, trainer, masks, routes, second)
+        pair = Pair(requests, rollout, trainer, masks, routes, second, again)
         for part in parts:
             getattr(self, "_" + part.replace("-", "_"), lambda pair: None)(pair)
         return pair

@@ -1,7 +1,7 @@
 """Rolls out, scores and plants faults: make.py FOLDER HALF MODEL [ROWS,ROWS,... [FAULT,FAULT,...]]. Each model is made by a process of its own.
 
 A half (`seen`, `sealed`) has models, samples and sizes of faults of its own. FOLDER/HALF/{float32,bfloat16}/MODEL holds a file a pair, as tensors of verl, and
-MODEL.json says what is wrong in each. MODEL-quantized holds passes of the trainer with quantised weights. 2 rows have some 64 tokens, 2,260 rows some 65,536.
+MODEL.json says what is wrong in each. MODEL-quantized holds passes of the trainer with quantised weights, MODEL-again such with other kernels. 2 rows have some 64 tokens, 2,260 rows some 65,536.
 """
 
 from __future__ import annotations
@@ -101,12 +101,13 @@ def made(folder: Path, half: str, name: str, root: Path, sizes: tuple[int, ...],
                 pair = faults.pair(fault, rolled, rows)
                 batch = tensors(pair)
                 torch.save(batch, to / f"batch_step_{len(index)}.pt")
-                if pair.second is not None:
-                    second = to.with_name(f"{name}-quantized")
-                    second.mkdir(exist_ok=True)
-                    other = tensors(replace(pair, trainer=pair.second, routes=[]))
-                    del other["rollout_log_probs"]
-                    torch.save(other, second / f"batch_step_{len(index)}.pt")
+                for kind, values in (("quantized", pair.second), ("again", pair.again)):
+                    if values is not None:
+                        second = to.with_name(f"{name}-{kind}")
+                        second.mkdir(exist_ok=True)
+                        other = tensors(replace(pair, trainer=values, routes=[]))
+                        del other["rollout_log_probs"]
+                        torch.save(other, second / f"batch_step_{len(index)}.pt")
                 index.append({"fault": fault, "rows": rows, "expected": pair.expected(fault)})
         to.with_suffix(".json").write_text(json.dumps(index))
 

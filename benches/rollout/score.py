@@ -1,4 +1,5 @@
-"""Asks `probe rollout` about the pairs of make.py: score.py FOLDER HALF. Of a sealed half it prints counts alone.
+"""Asks `probe rollout` about the pairs of make.py: score.py FOLDER HALF [--again]. Of a sealed half it prints counts alone. With `--again`, the pass of the trainer with
+other kernels is given where there is one.
 
 The last two columns are pairs of at least twice the noise, which is the mean of |d| of the sound pair with the most rows of the same model and type, and those of
 them with the right answer. Of causes that hide in rounding it is what no bookkeeping explains that counts.
@@ -43,13 +44,13 @@ def noise_of(pairs: list[dict], steps: dict[int, dict]) -> float:
     return steps[max(sound)[1]]["all"]["mean_abs"] if sound else float("inf")
 
 
-def main(folder: Path, half: str) -> None:
+def main(folder: Path, half: str, again: bool) -> None:
     program = os.environ.get("PROBE_BIN", "probe")
     counts: dict[str, Counter[str]] = {}
     for place in sorted((folder / half).glob("*/*.json")):
         dtype, model = place.parts[-2], place.stem
-        second = place.with_name(f"{place.stem}-quantized")
-        passes = ["--quantized", second] if second.exists() else []
+        second = {kind: place.with_name(f"{place.stem}-{kind}") for kind in ("quantized", *(["again"] if again else []))}
+        passes = [word for kind, passed in second.items() if passed.exists() for word in (f"--{kind}", passed)]
         done = subprocess.run([program, "rollout", place.with_suffix(""), *passes, "--dtype", dtype, "--format", "json"], capture_output=True, text=True)
         if done.returncode not in (0, 1):
             sys.exit(done.stderr)
@@ -80,4 +81,4 @@ def main(folder: Path, half: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], "--again" in sys.argv[3:])

@@ -32,7 +32,7 @@ pub(super) struct RolloutArgs {
     #[arg(value_name = "TRAIN")]
     pub(super) trainer: Option<PathBuf>,
 
-    /// A second pass of the trainer over the same tokens, as with another micro-batch: it shows the trainer's own noise.
+    /// A second pass of the trainer over the same tokens with other kernels, as of attention: it shows how far rounding goes.
     #[arg(long, value_name = "TRAIN2")]
     pub(super) again: Option<PathBuf>,
 

@@ -65,3 +65,56 @@ fn a_trainer_that_does_not_repeat_itself_is_named() {
         assert_eq!((code, causes(&report)), (1, vec![expected]));
     }
 }
+
+#[test]
+fn two_passes_of_the_trainer_show_how_far_rounding_goes() {
+    let place = Samples::new();
+    let side = |name: &str, off: f64, from: usize| {
+        let rows = Samples::rows(|sample, t, token, value| {
+            let sign = if (sample + t).is_multiple_of(2) { off } else { -off };
+            let moved = if t >= from { value + sign } else { value + sign.signum() * 0.02 };
+            format!("{sample},{t},{token},{moved}\n")
+        });
+        place.write(name, &format!("sample,position,token_id,logprob\n{rows}"))
+    };
+    let (rollout, trainer) = (side("a.csv", 0.0, 0), side("b.csv", 0.02, 0));
+    let (code, report) = compared(&[&rollout, &trainer]);
+    assert_eq!((code, causes(&report)), (0, vec![]), "bfloat16 is assumed to leave 0.03");
+    let second = |off: f64, from: usize| side(&format!("{off}-{from}.csv"), off, from);
+    let none: Vec<&str> = Vec::new();
+    let equal_but_two = second(0.05, 7);
+    for (second, expected) in [
+        (second(0.016, 0), vec!["weights"]),
+        (second(0.032, 0), none.clone()),
+        (second(0.02, 0), none.clone()),
+        (equal_but_two, none),
+    ] {
+        let (code, report) = compared(&[&rollout, &trainer, Path::new("--again"), &second]);
+        assert_eq!(
+            (code, causes(&report)),
+            (i32::from(!expected.is_empty()), expected),
+            "{}",
+            second.display()
+        );
+    }
+}
+
+#[test]
+fn a_few_tokens_at_the_edge_of_top_p_are_rounding() {
+    let place = Samples::new();
+    let side = |name: &str, lost: usize| {
+        let row = |at: usize| {
+            let (sample, t) = (at / 40, at % 40);
+            let value = super::logprob(sample, t);
+            let value = if at % 13 == 5 && at / 13 < lost { "-inf".to_owned() } else { value.to_string() };
+            format!("{sample},{t},{},{value}\n", 5 + at % 90)
+        };
+        let rows: String = (0..560).map(row).collect();
+        place.write(name, &format!("sample,position,token_id,logprob\n{rows}"))
+    };
+    let rollout = side("rollout.csv", 0);
+    for (lost, expected) in [(4, vec![]), (7, vec![]), (12, vec!["truncation"]), (40, vec!["truncation"])] {
+        let (_, report) = compared(&[&rollout, &side("trainer.csv", lost)]);
+        assert_eq!(causes(&report), expected, "{lost} of 560");
+    }
+}

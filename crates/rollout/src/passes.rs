@@ -56,7 +56,7 @@ fn distances(both: &Table) -> Vec<Again> {
     let of = |(step, samples)| {
         let pairs = Pairs::of(both, samples);
         let measures = Measures::of(&pairs.g, &pairs.p);
-        Again { step, mean_abs: measures.mean_abs, tokens: measures.tokens }
+        Again { step, mean_abs: measures.mean_abs, median_abs: measures.median_abs, tokens: measures.tokens }
     };
     both.steps().into_iter().map(of).collect()
 }

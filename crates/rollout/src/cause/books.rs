@@ -11,6 +11,8 @@ const MOST: f64 = 0.9;
 /// Share of sampled tokens without probability in the trainer below which both sides merely disagree about the edge of top-p. In
 /// bfloat16, 2 of 1,000 were measured on a sound pair.
 const EDGE: f64 = 0.005;
+/// Standard deviations of a number of tokens, as of a rare event, that are no more than the usual.
+const DEVIATIONS: f64 = 3.0;
 
 /// Takes out values that are not finite.
 pub(super) fn non_finite(case: &mut Case<'_>) {
@@ -52,7 +54,8 @@ pub(super) fn non_finite(case: &mut Case<'_>) {
         return;
     }
     let said = format!("{lost} sampled tokens have probability 0 in the trainer ({:.2} %)", 100.0 * share);
-    if share <= EDGE || lost < 3 {
+    let usual = EDGE * all;
+    if lost as f64 <= usual + DEVIATIONS * usual.sqrt() {
         case.notes.push(format!("{said}: both sides truncate, and rounding decides which tokens are kept"));
     } else {
         let evidence =

@@ -212,6 +212,8 @@ pub(crate) struct Case<'a> {
     pub(crate) notes: Vec<String>,
     /// Mean of |d| up to which rounding explains a difference.
     pub(crate) bound: f64,
+    /// The same as it is assumed of a type.
+    pub(crate) assumed: f64,
     /// Sum of |d| of all tokens, before anything is explained.
     total: f64,
 }
@@ -260,6 +262,7 @@ pub(crate) fn explain(
     options: &RolloutOptions,
 ) -> Explained {
     let table = &joined.table;
+    let assumed = options.precision.map_or(Precision::Bfloat16.bound(), Precision::bound);
     let pairs = Arc::new(Pairs::of(table, samples.clone()));
     let mut case = Case {
         table,
@@ -268,7 +271,8 @@ pub(crate) fn explain(
         pairs,
         findings: Vec::new(),
         notes: Vec::new(),
-        bound: options.precision.map_or(Precision::Bfloat16.bound(), Precision::bound),
+        bound: assumed,
+        assumed,
     };
     let gaps: Vec<&TokenGap> = joined.gaps.iter().filter(|gap| samples.contains(&gap.sample)).collect();
     tokens(&mut case, &gaps);
@@ -312,6 +316,8 @@ pub(crate) struct Again {
     pub(crate) step: u64,
     /// Mean absolute difference of the log-probabilities.
     pub(crate) mean_abs: f64,
+    /// Median of the same.
+    pub(crate) median_abs: f64,
     /// Tokens that both passes have.
     pub(crate) tokens: u64,
 }

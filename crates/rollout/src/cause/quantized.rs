@@ -49,7 +49,8 @@ pub(super) fn quantized(case: &mut Case<'_>, quantized: &Table, rest: &Measures)
         return;
     }
     let before = case.pairs.total();
-    case.bound = case.bound.max(FLIPS * first);
+    // Passes that are not quantised do not show what rounding makes of quantised ones.
+    case.bound = case.bound.max(case.assumed).max(FLIPS * first);
     for (p, second) in Arc::make_mut(&mut case.pairs).p.iter_mut().zip(second) {
         *p = second.unwrap_or(*p);
     }
