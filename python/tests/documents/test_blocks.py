@@ -108,6 +108,7 @@ def test_a_block_that_is_not_run_says_why() -> None:
         ("docs/rollout.md", "import"),
         ("docs/rollout.md", "import"),
         ("docs/rollout.md", "probe"),
+        ("docs/rollout.md", "probe"),
         ("docs/rollout.md", "with"),
         ("docs/rollout.md", "probe"),
         ("docs/runtime.md", "cargo"),
