@@ -57,9 +57,9 @@ pub(super) fn note(case: &mut Case<'_>) {
     let (rollout, trainer) = (mean(0), mean(1));
     if rollout > 0.0 || trainer > 0.0 {
         case.notes.push(format!(
-            "values of equal tokens after equal tokens (of {} contexts) lie {rollout:.2e} apart on average in the rollout and {trainer:.2e} in the trainer, \
+            "values of equal tokens after equal tokens (of {}) lie {rollout:.2e} apart on average in the rollout and {trainer:.2e} in the trainer, \
              as each depends on what else is in its batch",
-            repeated.len()
+            if repeated.len() == 1 { "one context".to_owned() } else { format!("{} contexts", repeated.len()) }
         ));
     }
 }

@@ -464,6 +464,6 @@ fn equal_contexts_show_the_noise_of_each_side() {
     }
     let joined = Joined::of_one(builder.finish().unwrap());
     let notes = explain(&joined, 0..3, (None, None), &RolloutOptions::default()).notes;
-    assert!(notes[0].contains("(of 1 contexts) lie 5.00e-1 apart"), "{notes:?}");
+    assert!(notes[0].contains("(of one context) lie 5.00e-1 apart"), "{notes:?}");
     assert!(notes[0].contains("and 0.00e0 in the trainer"), "{notes:?}");
 }
