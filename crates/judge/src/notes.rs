@@ -139,9 +139,9 @@ fn products(values: &[ExpectedError], excess: &[Excess], drift: &Drift) -> Optio
     let own = |value: &ExpectedError| {
         (value.error * value.error - value.explained * value.explained).max(0.0).sqrt()
     };
-    let unexplained = if drift.places.is_empty() { 0.0 } else { 1.0 };
+    let of_drift = if drift.places.is_empty() { 0.0 } else { 1.0 };
     let mut seen: Vec<f64> = coarse()
-        .filter(|(value, _)| !value.statistics_only && own(value) > unexplained * value.explained)
+        .filter(|(value, _)| !value.statistics_only && own(value) > of_drift * value.explained)
         .map(|(value, _)| own(value))
         .collect();
     let (middle, known) = if products.iter().all(|(value, _)| value.statistics_only) {

@@ -234,6 +234,13 @@ def test_results_of_nothing_show_no_precision(tmp_path: Path) -> None:
         assert statement.precision == "bfloat16" and len(statement.calls) == 5, nothing
 
 
+def test_numbers_from_a_generator_are_no_gap(tmp_path: Path) -> None:
+    with probe.capture(tmp_path / "dump", task="tensor", level="api", step_on="program"):
+        torch.sin(torch.rand(3, generator=torch.Generator().manual_seed(1)))
+    measured = fault.measure(next(Recording(str(tmp_path / "dump")).parts()))
+    assert not measured.gaps and set(measured.skipped) == {"Torch.rand.0.forward"}
+
+
 def test_few_elements_may_be_off_by_what_one_may_be() -> None:
     products = {f"Torch.mm.{number}.forward": [errors.Error("0", torch.float32, 4096, 4e-8, 2e-7, "")] for number in range(6)}
     for count, is_wrong in ((1, False), (4, False), (4096, True)):
