@@ -8,6 +8,11 @@ use std::ops::Index;
 use super::{SlotJudgement, Verdict};
 use probe_dump::{DType, Figure, SlotSide};
 
+/// Part of an error along its value, and number of elements, from which on it has a direction. Of independent errors, a part
+/// of 1 / 64 (the root of 4,096) is usual; in sound rollouts it was 0.044 at most.
+const DIRECTED: f64 = 0.1;
+const MANY_DIRECTIONS: f64 = 4096.0;
+
 /// The largest or the least element must be off by at least this fraction of a factor common to all elements;
 /// less may be noise.
 const AT_EXTREMES: f64 = 0.5;
@@ -262,6 +267,12 @@ impl Fact {
         let (ratio, error) = (c / b, if self.statistics_only { 0.0 } else { self.distance / b });
         let gain = (ratio * ratio - 1.0 - error * error) / 2.0;
         if gain.is_finite() { gain } else { 0.0 }
+    }
+
+    /// Returns true if more of the distance lies along the baseline than rounding leaves there; with statistics it is not known.
+    pub(super) fn is_directed(&self) -> bool {
+        let along = self.gain().abs() * self.norms.0;
+        !self.statistics_only && self.len >= MANY_DIRECTIONS && along >= DIRECTED * self.distance
     }
 
     /// Returns true if a user rule lets the op be off by as much.

@@ -51,6 +51,10 @@ const STATISTICS: f64 = 5.0;
 /// Threshold for statistics in coarse types.
 const COARSE_STATISTICS: f64 = 3.3;
 
+/// Threshold for arrivals whose error has a direction: a factor of 3.4. It accused none of 433 sound pairs of public models, and
+/// in rollouts no sound one of so many elements reached 1.4 bits.
+const DIRECTED: f64 = 1.75;
+
 /// Thresholds for updates and for their size.
 const UPDATE: f64 = 3.0;
 const UPDATE_SIZE: f64 = 2.0;
@@ -196,6 +200,7 @@ fn threshold(value: &ExpectedError, calls: usize, is_late: bool) -> f64 {
         ValueKind::Result if value.statistics_only && coarse => COARSE_STATISTICS,
         _ if value.statistics_only => STATISTICS,
         ValueKind::Arrival if is_late => LATE_ARRIVAL,
+        _ if value.is_directed => DIRECTED,
         _ if bounded => BOUNDED,
         _ if coarse => COARSE_RESULT,
         _ if value.is_product() && calls >= CALLS_FOR_KNOWN => KNOWN,

@@ -268,6 +268,7 @@ pub(super) mod tests {
             terms: 1.0,
             share: 1.0,
             gain: None,
+            is_directed: false,
             remnant: None,
             extremes: 0.0,
         }

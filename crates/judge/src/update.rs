@@ -228,6 +228,7 @@ fn change_of(
         terms: 1.0,
         share: 1.0,
         gain: None,
+        is_directed: false,
         remnant: None,
         extremes: 0.0,
     })

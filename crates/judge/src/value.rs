@@ -69,6 +69,8 @@ pub(super) struct ExpectedError {
     pub(super) share: f64,
     /// Present if nearly all of the error is a common factor of the whole value.
     pub(super) gain: Option<Box<CommonFactor>>,
+    /// True if more of the error lies along the value than noise leaves there.
+    pub(super) is_directed: bool,
     /// For an arriving gradient: its relation to others.
     pub(super) remnant: Option<Box<Remnant>>,
     /// With statistics only: least error of its largest and least element; 0 otherwise.

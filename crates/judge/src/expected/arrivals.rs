@@ -116,6 +116,7 @@ impl Walk<'_, '_> {
             terms: 1.0,
             share: 1.0,
             gain: None,
+            is_directed: computed && fact.is_directed(),
             remnant: self.remnant(place, scale, least).map(Box::new),
             extremes: 0.0,
         })

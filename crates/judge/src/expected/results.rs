@@ -188,6 +188,7 @@ impl Walk<'_, '_> {
             elements: fact.len,
             terms: if nothing { 1.0 } else { scale.terms },
             share: scale.share * scale.norm / norm,
+            is_directed: false,
             gain: self
                 .common_factor(result, norm, (error, explained))
                 .filter(|_| unseen.is_none())

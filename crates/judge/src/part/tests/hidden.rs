@@ -219,6 +219,24 @@ fn what_arrives_between_modules_may_be_off_at_its_extremes_as_what_came_before()
 }
 
 #[test]
+fn an_error_along_the_value_is_told_from_rounding_of_the_same_size() {
+    let x = Drawn::normal(78, &[80, 64]);
+    let scores = Drawn::normal(79, &[80, 64]);
+    let off = x.off(80, 1e-3);
+    let named_at = |arriving: &Drawn| {
+        let mut part = Part::default();
+        part.op("Module.net.q.Linear.forward.0").tensor("input.0", &x, &off).tensor("output.0", &x, &off);
+        part.op("Module.net.o.Linear.forward.0").tensor("input.0", &scores, arriving);
+        part.judged("").findings.len()
+    };
+    // Of the part along the value, a fifth of the error, rounding would leave a seventieth.
+    assert_eq!(
+        [named_at(&scores.off(81, 5e-3)), named_at(&scores.map(|value| 0.999 * value).off(81, 4.9e-3))],
+        [0, 1]
+    );
+}
+
+#[test]
 fn in_a_late_step_another_result_is_told_from_a_drifted_one_by_what_its_own_side_made() {
     let weight = Drawn::normal(12, &[20, 30]);
     let drifted = weight.off(13, 0.05);
