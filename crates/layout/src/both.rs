@@ -148,10 +148,17 @@ fn layouts(
         others.iter().map(|rank| rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()).collect();
     let mut theirs: Vec<Vec<(usize, Arc<TensorRecord>)>> = vec![Vec::new(); gathered.jobs.len()];
     for (&(place, slot), &job) in &gathered.places {
-        if theirs[job].is_empty() {
+        // One value has several places, at some of which the other run may hold parts of it: the whole says more.
+        let is_cut = |held: &[(usize, Arc<TensorRecord>)]| {
+            held.first().is_none_or(|(_, record)| record.shape != gathered.jobs[job].pieces[0].1.shape)
+        };
+        if is_cut(&theirs[job]) {
             let (name, path) = (ops[place].name.as_str(), &ops[place].slots[slot].path);
             let of = |(rank, ops): (usize, &HashMap<&str, &Op>)| Some((rank, tensor(ops.get(name)?, path)?));
-            theirs[job] = by_name.iter().enumerate().filter_map(of).collect();
+            let held: Vec<(usize, Arc<TensorRecord>)> = by_name.iter().enumerate().filter_map(of).collect();
+            if theirs[job].is_empty() || !is_cut(&held) {
+                theirs[job] = held;
+            }
         }
     }
     let sides: Vec<Sides<'_>> = gathered

@@ -1,6 +1,6 @@
 //! Folds the ranks of one step into one, whose values are global.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -53,7 +53,7 @@ impl Gathered {
         arguments::without_own(ops, &by_name);
         arguments::without_unwritten(ops);
         let address = |record: &Arc<TensorRecord>| Arc::as_ptr(record) as usize;
-        let mut gathered = Self { jobs: Vec::new(), places: HashMap::new() };
+        let mut gathered = Self { jobs: Vec::new(), places: BTreeMap::new() };
         let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
         for (place, op) in ops.iter_mut().enumerate() {
             let partner = others.get(op.name.as_str());

@@ -1,6 +1,6 @@
 //! Values that are to be explained by a layout.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use probe_dump::{Rank, TensorRecord, TensorStore};
@@ -18,7 +18,7 @@ pub(crate) struct Job {
 pub(crate) struct Gathered {
     pub(crate) jobs: Vec<Job>,
     /// Job of each value, by the places of op and slot.
-    pub(crate) places: HashMap<(usize, usize), usize>,
+    pub(crate) places: BTreeMap<(usize, usize), usize>,
 }
 
 /// Returns the distance of the value that an explanation makes to the other run's.

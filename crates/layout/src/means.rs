@@ -1,6 +1,6 @@
 //! Gradients that are a multiple of what they are in one run: each rank's own term of a mean, or each micro-batch's.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use probe_dump::{Op, OpKind, Phase, Rank, TensorStore};
@@ -48,7 +48,7 @@ impl Gathered {
 }
 
 /// Returns the number of terms of the mean that the loss is over data-parallel ranks; 1 if it is none.
-pub(crate) fn mean_of(ops: &[Op], places: &HashMap<(usize, usize), usize>, inferred: &[Inferred]) -> u32 {
+pub(crate) fn mean_of(ops: &[Op], places: &BTreeMap<(usize, usize), usize>, inferred: &[Inferred]) -> u32 {
     let share = |((place, slot), job): (&(usize, usize), &usize)| {
         let result = ops[*place].name.phase() == Phase::Forward && ops[*place].slots[*slot].side.is_result();
         match inferred[*job].layout.among {

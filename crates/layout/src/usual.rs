@@ -63,7 +63,7 @@ pub(crate) fn in_common_order(
             continue;
         }
         let Some(((_, usual), &most)) =
-            counts.iter().filter(|((of, _), _)| *of == partition).max_by_key(|(_, count)| **count)
+            counts.iter().filter(|((of, _), _)| *of == partition).max_by_key(|(of, count)| (**count, *of))
         else {
             continue;
         };
