@@ -1,7 +1,8 @@
 //! Packed sequences of which each rank holds chunks of every document: indices that no cut of the whole dimension gives, but that many values have in
 //! common. They are read from values of floating-point numbers, and then sought in all others: tokens, labels, what is cut in other dimensions too.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,8 +22,11 @@ const RARE: usize = 4;
 /// Values of which the order is read; it is that of all.
 const MOST_READ: usize = 32;
 
+/// Orders of which one is taken for the usual one: the most frequent of those that were read.
+const MOST_ORDERS: usize = 4;
+
 /// Indices of a dimension that each rank holds, by its place.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Order {
     size: usize,
     held: Vec<(usize, Vec<usize>)>,
@@ -60,20 +64,30 @@ pub(crate) fn by_documents(
     let far = |found: &Inferred| found.distance.is_none_or(|distance| distance >= NEAR);
     let open: Vec<usize> =
         (0..jobs.len()).filter(|&job| far(&inferred[job]) && !splits(&jobs[job]).is_empty()).collect();
-    let read = open.iter().filter(|&&job| is_float(&jobs[job])).take(MOST_READ).copied();
-    let orders: Vec<Order> =
-        read.collect::<Vec<_>>().par_iter().filter_map(|&job| order(&jobs[job], stores, other)).collect();
-    let mut counts: HashMap<&Order, usize> = HashMap::new();
+    let read: Vec<usize> =
+        open.iter().filter(|&&job| is_float(&jobs[job])).take(MOST_READ).copied().collect();
+    let orders: Vec<Order> = read.par_iter().filter_map(|&job| order(&jobs[job], stores, other)).collect();
+    let mut counts: BTreeMap<&Order, usize> = BTreeMap::new();
     for order in &orders {
         *counts.entry(order).or_default() += 1;
     }
-    let Some(usual) = counts.into_iter().max_by_key(|(order, count)| (*count, order.size)) else {
-        return Vec::new();
+    let mut counts: Vec<(&Order, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(_, count)| Reverse(*count));
+    // Values with equal rows (positions, which begin anew in each document) show one of several orders: the right one explains the others too.
+    let explains = |order: &Order| {
+        let explained = |&job: &usize| {
+            in_order(&jobs[job], order, stores, other).is_some_and(|(_, distance)| distance < NEAR)
+        };
+        read.par_iter().filter(|job| explained(job)).count()
     };
-    let usual = usual.0;
+    let likely = counts.iter().take(MOST_ORDERS).map(|(order, _)| *order);
+    let Some(usual) = likely.min_by_key(|order| Reverse(explains(order))) else { return Vec::new() };
     let explained: Vec<(usize, Inferred)> = open
         .par_iter()
-        .filter_map(|&job| Some((job, in_order(&jobs[job], usual, stores, other).filter(|new| !far(new))?)))
+        .filter_map(|&job| {
+            let (found, distance) = in_order(&jobs[job], usual, stores, other)?;
+            (distance < NEAR).then_some((job, found))
+        })
         .collect();
     let count = explained.len();
     for (job, found) in explained {
@@ -85,7 +99,7 @@ pub(crate) fn by_documents(
         return Vec::new();
     }
     for &job in &contiguous {
-        if let Some(found) = in_order(&jobs[job], usual, stores, other) {
+        if let Some((found, _)) = in_order(&jobs[job], usual, stores, other) {
             inferred[job] = found;
         }
     }
@@ -130,8 +144,14 @@ fn order(job: &Job, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Option<Ord
     (!order.is_plain()).then_some(order)
 }
 
-/// Lays the pieces of a value out in an order. In other dimensions, shards are contiguous; content tells which one a rank holds.
-fn in_order(job: &Job, order: &Order, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Option<Inferred> {
+/// Lays the pieces of a value out in an order, and returns the distance of the value, or of a multiple of it. In other dimensions, shards are
+/// contiguous; content tells which one a rank holds.
+fn in_order(
+    job: &Job,
+    order: &Order,
+    stores: &[Arc<dyn TensorStore>],
+    other: &Rank,
+) -> Option<(Inferred, f64)> {
     let (whole, local) = (sizes(job.baseline.as_ref()?), sizes(&job.pieces[0].1));
     let splits = splits(job);
     let (pieces, baseline) = held(job, stores, other)?;
@@ -158,14 +178,17 @@ fn in_order(job: &Job, order: &Order, stores: &[Arc<dyn TensorStore>], other: &R
         }
         nearest(&pieces, baseline, &whole, &cells)
     });
-    found.min_by(|a, b| {
-        let distance = |found: &Inferred| found.distance.unwrap_or(f64::INFINITY);
-        distance(a).total_cmp(&distance(b))
-    })
+    found.min_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// Returns the nearest explanation of pieces that are these cells: replicas, or terms of a sum.
-fn nearest(pieces: &[Held<'_>], baseline: Held<'_>, shape: &[usize], cells: &[Cell]) -> Option<Inferred> {
+/// Returns the nearest explanation of pieces that are these cells, replicas or terms of a sum, and its distance. Where a multiple of the value is
+/// nearest (gradients of each rank's own term of a mean), the factor is left in.
+fn nearest(
+    pieces: &[Held<'_>],
+    baseline: Held<'_>,
+    shape: &[usize],
+    cells: &[Cell],
+) -> Option<(Inferred, f64)> {
     let of = |among| {
         let layout = Layout { shape: shape.into(), cells: cells.into(), among };
         let picks = (0..pieces.len()).collect();
@@ -174,12 +197,19 @@ fn nearest(pieces: &[Held<'_>], baseline: Held<'_>, shape: &[usize], cells: &[Ce
         found.distance = Some(distance(pieces, baseline, &found));
         found
     };
-    let several = cells.iter().enumerate().any(|(place, cell)| cells[..place].contains(cell));
-    let ways = [Among::Replicas, Among::Sum(1)].into_iter().take(1 + usize::from(several));
-    ways.map(of).min_by(|a, b| {
-        let distance = |found: &Inferred| found.distance.unwrap_or(f64::INFINITY);
-        distance(a).total_cmp(&distance(b))
-    })
+    let ranks = u32::try_from(cells.len()).ok()?;
+    let each = u32::try_from(cells.iter().filter(|&cell| *cell == cells[0]).count()).ok()?;
+    let is_float = baseline.0.dtype.known().is_some_and(DType::is_float);
+    let factors = (2..=ranks).filter(|factor| is_float && ranks.is_multiple_of(*factor));
+    let multiples = factors.flat_map(|factor| {
+        [(Among::Replicas, Among::Sum(factor * each)), (Among::Sum(1), Among::Sum(factor))]
+    });
+    let own = [(Among::Replicas, Among::Replicas), (Among::Sum(1), Among::Sum(1))];
+    let ways = own.into_iter().chain(multiples).filter(|(left, _)| each > 1 || *left == Among::Replicas);
+    let distance = |of: &Inferred| of.distance.unwrap_or(f64::INFINITY);
+    let ways = ways.map(|(left, multiple)| (left, distance(&of(multiple))));
+    let (left, nearest) = ways.min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some((of(left), nearest))
 }
 
 /// Returns true for whole numbers of which ranks hold contiguous shards in a dimension of the order's size.
@@ -190,6 +220,6 @@ fn is_contiguous(job: &Job, found: &Inferred, order: &Order) -> bool {
     }
     let &[dimension] = &*splits(job) else { return false };
     let (whole, local) = (found.layout.shape[dimension], sizes(&job.pieces[0].1)[dimension]);
-    let contiguous = |cell: &Cell| cell.dimensions()[dimension].len() == 1;
+    let contiguous = |cell: &Cell| cell.dimensions()[dimension].len() * order.size == whole;
     order.fits(whole, local) && found.layout.cells.iter().all(contiguous)
 }

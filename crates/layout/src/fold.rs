@@ -212,13 +212,13 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     let mut remarks = Remarks::new();
     for (&(place, slot), &job) in &gathered.places {
         let is_call = ops[place].name.kind() == OpKind::Api;
-        if is_of_order(&gathered.jobs[job], &inferred[job], split && is_call) {
+        let said = orders.get(&job).cloned();
+        if said.is_none() && is_of_order(&gathered.jobs[job], &inferred[job], split && is_call) {
             ops[place].slots[slot].value = Value::Unsupported;
             continue;
         }
         ops[place].slots[slot].value = Value::Tensor(Arc::clone(&records[job]));
         spread.insert((place, slot), Arc::clone(&held[job]));
-        let said = orders.get(&job).cloned();
         if let Some(said) = said.or_else(|| remark(&gathered.jobs[job], &inferred[job], &numbers)) {
             remarks.insert((place, slot), said);
         }

@@ -1,6 +1,8 @@
 //! The order of shards that nearly all values share.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::cuts::{is_zigzag, other_way};
 use super::infer::{Inferred, NEAR};
@@ -11,8 +13,11 @@ use super::remark::Remark;
 /// Values of an order that are fewer than this part of the usual one differ from it.
 const RARE: usize = 4;
 
-/// Sizes of a value, the dimensions in which it is cut, and the shard of each piece.
-type Order = (Box<[usize]>, Vec<usize>, Vec<usize>);
+/// Sizes of a value and of its shards.
+type Sizes = (Box<[usize]>, Vec<Vec<usize>>);
+
+/// Cells of a value, and the number of values that have them.
+type Frequent = (Box<[Cell]>, usize);
 
 /// Returns for each piece of a sharded value the number of its shard. Dimensions count in the order of the ranks that share their parts, so that a
 /// transposed value has the same numbers.
@@ -86,41 +91,33 @@ pub(crate) fn in_common_order(
     remarks
 }
 
-/// Gives shards that are none of the other run's the order that most values cut in the same dimensions have: ranks that should hold different ones
-/// may hold the same.
+/// Gives shards that are none of the other run's the cells that most values of the same sizes have: ranks that should hold different ones may hold
+/// the same, and a wrong result lies as the right ones do.
 fn as_usual(inferred: &mut [Inferred], told: impl Fn(&Inferred) -> bool) {
     // By sizes: weights are cut over other ranks than activations.
-    let mut counts: HashMap<Order, usize> = HashMap::new();
-    for layout in inferred.iter().filter(|found| told(found)).map(|found| &found.layout) {
-        *counts.entry((layout.shape.clone(), cut(layout), shards(layout))).or_default() += 1;
+    let mut counts: HashMap<Sizes, Vec<Frequent>> = HashMap::new();
+    let is_far = |found: &Inferred| found.distance.is_some_and(|distance| distance >= NEAR);
+    let is_cut = |found: &Inferred| !found.layout.is_whole() && found.layout.among == Among::Replicas;
+    let is_known = |found: &Inferred| told(found) || (!is_far(found) && found.distance.is_some());
+    for found in inferred.iter().filter(|found| is_cut(found) && is_known(found)) {
+        let alike = counts.entry(sizes(&found.layout)).or_default();
+        match alike.iter_mut().find(|(cells, _)| *cells == found.layout.cells) {
+            Some((_, count)) => *count += 1,
+            None => alike.push((found.layout.cells.clone(), 1)),
+        }
     }
-    let far = |found: &Inferred| {
-        let apart = found.distance.is_some_and(|distance| distance >= NEAR);
-        apart && !found.layout.is_whole() && found.layout.among == Among::Replicas
-    };
-    for found in inferred.iter_mut().filter(|found| far(found) && !told(found)) {
-        let (own, dimensions) = (shards(&found.layout), cut(&found.layout));
-        let fits = |order: &[usize]| order.len() == own.len() && order.iter().max() == own.iter().max();
-        let alike = counts.iter().filter(|((shape, of, order), _)| {
-            *shape == found.layout.shape && *of == dimensions && fits(order)
-        });
-        let most = alike.max_by_key(|((.., order), count)| (**count, std::cmp::Reverse(order.clone())));
-        let Some(((.., usual), _)) = most else { continue };
-        let cell = |shard: &usize| {
-            own.iter().position(|of| of == shard).map(|place| found.layout.cells[place].clone())
-        };
-        if let Some(cells) = usual.iter().map(cell).collect::<Option<Vec<_>>>() {
-            found.layout.cells = cells.into();
+    for found in inferred.iter_mut().filter(|found| is_cut(found) && is_far(found) && !told(found)) {
+        let alike = counts.get(&sizes(&found.layout)).into_iter().flatten();
+        // Of several that are as frequent, the first.
+        if let Some((cells, _)) = alike.min_by_key(|(_, count)| Reverse(*count)) {
+            found.layout.cells.clone_from(cells);
         }
     }
 }
 
-/// Returns the dimensions in which a value is cut.
-fn cut(layout: &Layout) -> Vec<usize> {
-    let size = |cell: &Cell, dimension: usize| -> usize {
-        cell.dimensions()[dimension].iter().map(ExactSizeIterator::len).sum()
-    };
-    let is_cut =
-        |&dimension: &usize| layout.cells.iter().any(|cell| size(cell, dimension) != layout.shape[dimension]);
-    (0..layout.shape.len()).filter(is_cut).collect()
+/// Returns the sizes of a value and of its shards.
+fn sizes(layout: &Layout) -> Sizes {
+    let size = |ranges: &[Range<usize>]| ranges.iter().map(ExactSizeIterator::len).sum();
+    let of = |cell: &Cell| cell.dimensions().iter().map(|ranges| size(ranges)).collect();
+    (layout.shape.clone(), layout.cells.iter().map(of).collect())
 }

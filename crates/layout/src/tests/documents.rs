@@ -46,3 +46,49 @@ fn other_values_in_that_order_are_not_the_whole() {
     let (made, _) = folded(&whole, vec![columns(&whole, HELD[0]), wrong]);
     assert_ne!(made, whole.1);
 }
+
+/// Folds the pieces of two values in the order of [`HELD`], the second scaled by `factor`.
+fn in_that_order(whole: &[Matrix; 2], factor: f32) -> Folded {
+    let held = |number: u32| {
+        let own = HELD[number as usize];
+        let [first, (shape, values)] = whole.each_ref().map(|value| columns(value, own));
+        let scaled = (shape, values.iter().map(|value| factor * value).collect());
+        rank(number, &[first, scaled], true)
+    };
+    all(vec![held(0), held(1)], &rank(0, whole, true))
+}
+
+#[test]
+fn values_with_equal_columns_do_not_say_which_order_is_right() {
+    // Positions begin anew in the second document.
+    let positions: Vec<f32> = (0..8).chain(0..4).map(|at| at as f32 + 1.0).collect();
+    let positions = (vec![3, 12], positions.repeat(3));
+    for whole in [[matrix(4, 12, 75), positions.clone()], [positions, matrix(4, 12, 75)]] {
+        assert!(in_that_order(&whole, 1.0).apart.is_empty());
+    }
+}
+
+#[test]
+fn a_multiple_lies_in_that_order_and_stays_one() {
+    let whole = [matrix(4, 12, 76), matrix(4, 12, 77)];
+    let folded = in_that_order(&whole, 2.0);
+    let Some(Remark::Sharded(shards)) = folded.remarks.get(&(1, 0)) else { panic!("{:?}", folded.remarks) };
+    assert!(shards[0].1.dimensions()[1].iter().cloned().flatten().eq(HELD[0].iter().cloned().flatten()));
+    let made = folded.rank.ops[1].slots[0].value.tensor().unwrap();
+    let norm = rank(0, &whole, true).ops[1].slots[0].value.tensor().unwrap().statistics.norm().unwrap();
+    assert!((made.statistics.norm().unwrap() / norm - 2.0).abs() < 1e-6);
+}
+
+#[test]
+fn equal_shards_of_masks_lie_in_that_order_too() {
+    // Each rank holds as much of either document.
+    let held: [&[Range<usize>]; 2] = [&[0..4, 8..10], &[4..8, 10..12]];
+    let mask = (vec![1, 12], [[1.0; 8].as_slice(), &[2.0; 4]].concat());
+    let whole = [matrix(4, 12, 78), mask];
+    let ranks = (0..)
+        .zip(held)
+        .map(|(number, held)| rank(number, &[columns(&whole[0], held), columns(&whole[1], held)], true));
+    let folded = all(ranks.collect(), &rank(0, &whole, true));
+    let made = folded.rank.ops[1].slots[0].value.tensor().unwrap();
+    assert_eq!(made.checksum, rank(0, &whole, true).ops[1].slots[0].value.tensor().unwrap().checksum);
+}
