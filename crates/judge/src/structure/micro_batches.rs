@@ -24,6 +24,10 @@ const DEEP: f64 = 16.0;
 /// against one another, so what shows that a device rounds them is missing.
 const COARSE: f64 = 1.0 / 2048.0;
 
+/// Calls of equal sizes for each resized one, up to which a batch may have been split. Small models have more of the former than of the
+/// latter; a step under context parallelism had 160, of which the latter only packed its tokens otherwise.
+const USUAL: usize = 10;
+
 /// Errors from which gradients may share a factor.
 const PLAIN: f64 = 0.1;
 
@@ -33,7 +37,7 @@ pub(super) struct MicroBatches([u64; 2]);
 
 impl MicroBatches {
     /// Returns the numbers, if the sides split a batch differently: most of what differs in shape is so many times as long
-    /// on one side, and the other side makes most of these calls again.
+    /// on one side, the other side makes most of these calls again, and they are more than a few among those of equal sizes.
     pub(super) fn of(flow: &Flow<'_>) -> Option<Self> {
         let (ratio, larger) = ratio_of_batches(flow)?;
         let called = |op: usize| <[_; 2]>::from(flow.pair.op(&flow.pair.ops[op]))[1 - larger].is_some();
@@ -44,9 +48,18 @@ impl MicroBatches {
         let resized = ops().filter(|&op| flow.nodes[op].is_paired && is_resized(op));
         let (repeated, once): (Vec<usize>, Vec<usize>) =
             resized.partition(|&op| again.contains(flow.nodes[op].base));
+        let is_float = |op: usize, slot: usize| {
+            let fact = flow.fact((op, slot));
+            fact.is_float && fact.len > 1.0
+        };
+        let kept = ops().filter(|&op| {
+            let node = &flow.nodes[op];
+            let makes = node.results().any(|slot| is_float(op, slot));
+            node.is_paired && !node.is_backward() && makes && !is_resized(op)
+        });
         let mut counts = [1, 1];
         counts[1 - larger] = ratio;
-        (repeated.len() > once.len()).then_some(Self(counts))
+        (repeated.len() > once.len().max(kept.count() / USUAL)).then_some(Self(counts))
     }
 
     /// Judges the step by the gradients that its optimizer reads, and removes from `candidates` what follows from the
