@@ -73,22 +73,20 @@ pub(crate) fn by_documents(
     }
     let mut counts: Vec<(&Order, usize)> = counts.into_iter().collect();
     counts.sort_by_key(|(_, count)| Reverse(*count));
+    let explained_by =
+        |order: &Order, job: usize| in_order(&jobs[job], order, stores, other).filter(|new| !far(new));
     // Values with equal rows (positions, which begin anew in each document) show one of several orders: the right one explains the others too.
-    let explains = |order: &Order| {
-        let explained = |&job: &usize| {
-            in_order(&jobs[job], order, stores, other).is_some_and(|(_, distance)| distance < NEAR)
-        };
-        read.par_iter().filter(|job| explained(job)).count()
+    let explains = |order: &Order| read.par_iter().filter(|&&job| explained_by(order, job).is_some()).count();
+    let usual = match *counts {
+        [] => return Vec::new(),
+        [(only, _)] => only,
+        [(first, _), ..] => {
+            let likely = counts.iter().take(MOST_ORDERS).map(|(order, _)| *order);
+            likely.min_by_key(|order| Reverse(explains(order))).unwrap_or(first)
+        }
     };
-    let likely = counts.iter().take(MOST_ORDERS).map(|(order, _)| *order);
-    let Some(usual) = likely.min_by_key(|order| Reverse(explains(order))) else { return Vec::new() };
-    let explained: Vec<(usize, Inferred)> = open
-        .par_iter()
-        .filter_map(|&job| {
-            let (found, distance) = in_order(&jobs[job], usual, stores, other)?;
-            (distance < NEAR).then_some((job, found))
-        })
-        .collect();
+    let explained: Vec<(usize, Inferred)> =
+        open.par_iter().filter_map(|&job| Some((job, explained_by(usual, job)?))).collect();
     let count = explained.len();
     for (job, found) in explained {
         inferred[job] = found;
@@ -99,7 +97,7 @@ pub(crate) fn by_documents(
         return Vec::new();
     }
     for &job in &contiguous {
-        if let Some((found, _)) = in_order(&jobs[job], usual, stores, other) {
+        if let Some(found) = in_order(&jobs[job], usual, stores, other) {
             inferred[job] = found;
         }
     }
@@ -144,14 +142,8 @@ fn order(job: &Job, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Option<Ord
     (!order.is_plain()).then_some(order)
 }
 
-/// Lays the pieces of a value out in an order, and returns the distance of the value, or of a multiple of it. In other dimensions, shards are
-/// contiguous; content tells which one a rank holds.
-fn in_order(
-    job: &Job,
-    order: &Order,
-    stores: &[Arc<dyn TensorStore>],
-    other: &Rank,
-) -> Option<(Inferred, f64)> {
+/// Lays the pieces of a value out in an order. In other dimensions, shards are contiguous; content tells which one a rank holds.
+fn in_order(job: &Job, order: &Order, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Option<Inferred> {
     let (whole, local) = (sizes(job.baseline.as_ref()?), sizes(&job.pieces[0].1));
     let splits = splits(job);
     let (pieces, baseline) = held(job, stores, other)?;
@@ -178,17 +170,14 @@ fn in_order(
         }
         nearest(&pieces, baseline, &whole, &cells)
     });
-    found.min_by(|a, b| a.1.total_cmp(&b.1))
+    found.min_by(|a, b| {
+        let distance = |found: &Inferred| found.distance.unwrap_or(f64::INFINITY);
+        distance(a).total_cmp(&distance(b))
+    })
 }
 
-/// Returns the nearest explanation of pieces that are these cells, replicas or terms of a sum, and its distance. Where a multiple of the value is
-/// nearest (gradients of each rank's own term of a mean), the factor is left in.
-fn nearest(
-    pieces: &[Held<'_>],
-    baseline: Held<'_>,
-    shape: &[usize],
-    cells: &[Cell],
-) -> Option<(Inferred, f64)> {
+/// Returns the nearest explanation of pieces that are these cells: replicas, or terms of a sum.
+fn nearest(pieces: &[Held<'_>], baseline: Held<'_>, shape: &[usize], cells: &[Cell]) -> Option<Inferred> {
     let of = |among| {
         let layout = Layout { shape: shape.into(), cells: cells.into(), among };
         let picks = (0..pieces.len()).collect();
@@ -197,19 +186,12 @@ fn nearest(
         found.distance = Some(distance(pieces, baseline, &found));
         found
     };
-    let ranks = u32::try_from(cells.len()).ok()?;
-    let each = u32::try_from(cells.iter().filter(|&cell| *cell == cells[0]).count()).ok()?;
-    let is_float = baseline.0.dtype.known().is_some_and(DType::is_float);
-    let factors = (2..=ranks).filter(|factor| is_float && ranks.is_multiple_of(*factor));
-    let multiples = factors.flat_map(|factor| {
-        [(Among::Replicas, Among::Sum(factor * each)), (Among::Sum(1), Among::Sum(factor))]
-    });
-    let own = [(Among::Replicas, Among::Replicas), (Among::Sum(1), Among::Sum(1))];
-    let ways = own.into_iter().chain(multiples).filter(|(left, _)| each > 1 || *left == Among::Replicas);
-    let distance = |of: &Inferred| of.distance.unwrap_or(f64::INFINITY);
-    let ways = ways.map(|(left, multiple)| (left, distance(&of(multiple))));
-    let (left, nearest) = ways.min_by(|a, b| a.1.total_cmp(&b.1))?;
-    Some((of(left), nearest))
+    let several = cells.iter().enumerate().any(|(place, cell)| cells[..place].contains(cell));
+    let ways = [Among::Replicas, Among::Sum(1)].into_iter().take(1 + usize::from(several));
+    ways.map(of).min_by(|a, b| {
+        let distance = |found: &Inferred| found.distance.unwrap_or(f64::INFINITY);
+        distance(a).total_cmp(&distance(b))
+    })
 }
 
 /// Returns true for whole numbers of which ranks hold contiguous shards in a dimension of the order's size.

@@ -212,14 +212,14 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     let mut remarks = Remarks::new();
     for (&(place, slot), &job) in &gathered.places {
         let is_call = ops[place].name.kind() == OpKind::Api;
-        let said = orders.get(&job).cloned();
+        let said = orders.get(&job);
         if said.is_none() && is_of_order(&gathered.jobs[job], &inferred[job], split && is_call) {
             ops[place].slots[slot].value = Value::Unsupported;
             continue;
         }
         ops[place].slots[slot].value = Value::Tensor(Arc::clone(&records[job]));
         spread.insert((place, slot), Arc::clone(&held[job]));
-        if let Some(said) = said.or_else(|| remark(&gathered.jobs[job], &inferred[job], &numbers)) {
+        if let Some(said) = said.cloned().or_else(|| remark(&gathered.jobs[job], &inferred[job], &numbers)) {
             remarks.insert((place, slot), said);
         }
     }
