@@ -145,3 +145,40 @@ def test_sides_that_share_no_token_are_refused(trainer: tuple[Path, Language, li
     done = subprocess.run([*program, "compare", folder, engine, "--tokens", "-o", "-"], capture_output=True, text=True)
     assert done.returncode == 2
     assert "the two sides share no token" in done.stderr and "record the same sequences" in done.stderr, done.stderr
+
+
+class Scaled(torch.nn.Module):
+    """Multiplies, and is told places that it does not use, as attention is told those of its cache."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = 1.0
+
+    def forward(self, x: torch.Tensor, cache_position: torch.Tensor) -> torch.Tensor:
+        return x * self.factor
+
+
+class Placed(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.scaled, self.head = torch.nn.Embedding(50, 16), Scaled(), torch.nn.Linear(16, 50)
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.scaled(self.embed(input_ids), cache_position=torch.arange(input_ids.shape[1])))
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.9])
+def test_an_argument_with_a_row_for_each_token_on_one_side_alone_is_no_cause(factor: float, tmp_path: Path) -> None:
+    torch.manual_seed(4)
+    model = Placed().eval()
+    ids = torch.randint(0, 50, (3, 9))
+    trainer = recorded(tmp_path / "trainer", model, lambda: model(ids))
+    model.scaled.factor = factor
+    # Of one sequence at a time there are as many places as tokens.
+    engine = recorded(tmp_path / "engine", model, lambda: [model(row[None]) for row in ids])
+    code, report = asked(trainer, engine, tmp_path / "out")
+    found = report["first_divergence"]
+    if factor == 1.0:
+        assert (code, found) == (0, None)
+    else:
+        assert (code, found["op"], found["cause"]) == (1, "Module.scaled.Scaled.forward.0", "numerics"), found

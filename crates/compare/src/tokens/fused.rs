@@ -69,7 +69,8 @@ fn parts_of(name: &OpName) -> Option<(&str, &'static [&'static str])> {
 }
 
 /// Leaves what can be compared. An engine has modules of its own, and some that do more than the trainer's at the same path, which
-/// arguments of another shape show. Arguments in the same place may be others, and where one side returns what it adds and the sum
+/// arguments of another shape show. Arguments in the same place may be others, or have a row for each token on one side alone (places of
+/// a cache), and where one side returns what it adds and the sum
 /// before, the other returns the sum.
 pub(super) fn reconcile(views: &mut [View; 2]) {
     let shape =
@@ -95,10 +96,12 @@ pub(super) fn reconcile(views: &mut [View; 2]) {
         }
         let unlike = |slot: &Slot, of: &Op| {
             let partner = inputs(of).find(|(path, _)| *path == &*slot.path).map(|(_, record)| record);
-            slot.side == SlotSide::Input
-                && slot.value.tensor().zip(partner).is_some_and(|(record, partner)| {
+            let other = |record: &TensorRecord| {
+                partner.is_none_or(|partner| {
                     partner.shape != record.shape || is_float(partner) != is_float(record)
                 })
+            };
+            slot.side == SlotSide::Input && slot.value.tensor().is_some_and(other)
         };
         let (ours, theirs) = (op.clone(), other.clone());
         op.slots.retain(|slot| !unlike(slot, &theirs));
