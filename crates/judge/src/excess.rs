@@ -24,7 +24,7 @@ pub(super) const BEYOND: f64 = 8.0;
 const COARSE_RESULT: f64 = 2.5;
 
 /// Unit roundoff from which a type counts as coarse: 2^-10, that of float16.
-const COARSE: f64 = 9.7e-4;
+pub(super) const COARSE: f64 = 9.7e-4;
 
 /// Threshold for copies and sums of two values, which add almost no error of their own, for products of elements that are
 /// equal on both sides, and for functions whose slope bounds the error they pass on. What the terms of a longer sum have in

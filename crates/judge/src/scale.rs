@@ -188,7 +188,7 @@ fn terms(base: &str, x: Factor<'_>, w: Factor<'_>) -> f64 {
     if is_convolution(base) { w.len / w.first() } else { x.size_from_end(0) }
 }
 
-fn is_convolution(base: &str) -> bool {
+pub(super) fn is_convolution(base: &str) -> bool {
     base.to_ascii_lowercase().contains("conv") && base != "Conv1D"
 }
 

@@ -1,5 +1,6 @@
 //! Results of ops: their errors, and what their inputs explain of them.
 
+use super::super::excess::COARSE;
 use super::super::flow::Flow;
 use super::super::ops::Kind;
 use super::super::precision::{Precision, of_run, of_sum};
@@ -302,6 +303,9 @@ fn conditioned(flow: &Flow<'_>, result: &Result<'_>) -> f64 {
         let norm = flow.fact(result.place).norm.max(f64::MIN_POSITIVE);
         return (size_at_labels(flow, result).unwrap_or(0.0) / norm).max(1.0);
     }
+    if scale::is_convolution(node.base) && node.makes_gradients() && result.precision.unit >= COARSE {
+        return (overlaps(flow, result).unwrap_or(0.0) / 2.0).sqrt().max(1.0);
+    }
     if node.base.contains("ctc_loss") && node.is_backward() {
         // Probabilities are kept as logarithms: rounding is relative to these, and a probability is off by as much
         // relative to itself.
@@ -327,6 +331,20 @@ fn size_at_labels(flow: &Flow<'_>, result: &Result<'_>) -> Option<f64> {
     } else {
         incoming.norm / rows.sqrt()
     })
+}
+
+/// Returns how many places of a kernel add to an element of the gradient of a convolution's input; `None` for its other gradients.
+/// A device may add them up in a coarse type: `n` partial sums of uncorrelated terms, each rounded, leave `sqrt(n / 2)` times
+/// what rounding the result leaves.
+fn overlaps(flow: &Flow<'_>, result: &Result<'_>) -> Option<f64> {
+    let node = &flow.nodes[result.place.0];
+    let (incoming, read) = node.incoming(result.given, result.saved);
+    let input = read.first()?.0;
+    let kernel = read.iter().skip(1).map(|&(place, _)| place).find(|&place| flow.shape(place).len() > 2)?;
+    let is_of_input = flow.shape(result.place) == flow.shape(input);
+    let places = |place: Place| flow.shape(place).iter().skip(2).map(|&size| size as f64).product::<f64>();
+    let each = places(incoming.first()?.0) / places(input).max(1.0);
+    is_of_input.then(|| places(kernel) * each)
 }
 
 /// Returns true for sums of zeros, which say nothing about the summation; a zero bias does not matter.
