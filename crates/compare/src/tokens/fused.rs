@@ -70,8 +70,7 @@ fn parts_of(name: &OpName) -> Option<(&str, &'static [&'static str])> {
 
 /// Leaves what can be compared. An engine has modules of its own, and some that do more than the trainer's at the same path, which
 /// arguments of another shape show. Arguments in the same place may be others, or have a row for each token on one side alone (places of
-/// a cache), and where one side returns what it adds and the sum
-/// before, the other returns the sum.
+/// a cache), and where one side returns what it adds and the sum before, the other returns the sum.
 pub(super) fn reconcile(views: &mut [View; 2]) {
     let shape =
         |op: &Op| inputs(op).find(|(_, record)| is_float(record)).map(|(_, record)| record.shape.clone());
