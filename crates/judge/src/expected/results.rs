@@ -236,10 +236,10 @@ impl Walk<'_, '_> {
             || result.given.iter().take(1).any(|(given, _)| self.flow.fact(*given).len > fact.len);
         let is_kept =
             node.traits.kind == Kind::Normalisation && !node.is_backward() && place.1 > 0 && is_smaller();
-        let few = fact.statistics_only && self.has_few_directions(place);
+        let hides_few_directions = fact.statistics_only && self.has_few_directions(place);
         let is_open = !node.is_composite()
             && !is_kept
-            && !few
+            && !hides_few_directions
             && fact.norm >= CANCELS * norm
             && fact.len >= WITHOUT_DIRECTION;
         let gain = CommonFactor {
@@ -335,16 +335,17 @@ fn size_at_labels(flow: &Flow<'_>, result: &Result<'_>) -> Option<f64> {
 
 /// Returns how many places of a kernel add to an element of the gradient of a convolution's input; `None` for its other gradients.
 /// A device may add them up in a coarse type: `n` partial sums of uncorrelated terms, each rounded, leave `sqrt(n / 2)` times
-/// what rounding the result leaves.
+/// what rounding the result leaves. With a stride, fewer places meet each element; a transposed convolution's gradient is a product.
 fn overlaps(flow: &Flow<'_>, result: &Result<'_>) -> Option<f64> {
     let node = &flow.nodes[result.place.0];
     let (incoming, read) = node.incoming(result.given, result.saved);
     let input = read.first()?.0;
     let kernel = read.iter().skip(1).map(|&(place, _)| place).find(|&place| flow.shape(place).len() > 2)?;
     let is_of_input = flow.shape(result.place) == flow.shape(input);
+    let is_transposed = node.base.to_ascii_lowercase().contains("transpose");
     let places = |place: Place| flow.shape(place).iter().skip(2).map(|&size| size as f64).product::<f64>();
     let each = places(incoming.first()?.0) / places(input).max(1.0);
-    is_of_input.then(|| places(kernel) * each)
+    (is_of_input && !is_transposed).then(|| places(kernel) * each.min(1.0))
 }
 
 /// Returns true for sums of zeros, which say nothing about the summation; a zero bias does not matter.

@@ -118,19 +118,20 @@ fn the_gradient_at_a_label_that_is_all_but_certain_is_rounded_as_1_is() {
 #[test]
 fn a_gradient_to_which_many_places_of_a_kernel_add_is_rounded_as_often() {
     let (x, g) = (Drawn::normal(60, &[2, 8, 200]), Drawn::normal(61, &[2, 8, 200]));
-    let is_named = |size: u64, error: f64| {
+    let is_named = |function: &str, size: u64, error: f64| {
         let kernel = Drawn::normal(62, &[8, 8, size]).map(|value| value / (8.0 * size as f64).sqrt());
         let mut part = Part::default();
-        part.op("Functional.conv1d.0.forward").tensor("input.0", &x, &x).binary16();
+        part.op(&format!("Functional.{function}.0.forward")).tensor("input.0", &x, &x).binary16();
         part.tensor("input.1", &kernel, &kernel).binary16().tensor("output.0", &g, &g).binary16();
-        part.op("Functional.conv1d.0.backward").tensor("input.0", &g, &g).binary16();
+        part.op(&format!("Functional.{function}.0.backward")).tensor("input.0", &g, &g).binary16();
         part.tensor("output.0", &x, &x.off(63, error)).binary16();
         !part.judged("").findings.is_empty()
     };
-    assert!(is_named(1, 4e-3));
+    assert!(is_named("conv1d", 1, 4e-3));
     // The root of half of 128 is 8.
-    assert!(!is_named(128, 4e-3));
-    assert!(is_named(128, 3e-2));
+    assert!(!is_named("conv1d", 128, 4e-3));
+    assert!(is_named("conv1d", 128, 3e-2));
+    assert!(is_named("conv_transpose1d", 128, 4e-3));
 }
 
 #[test]
