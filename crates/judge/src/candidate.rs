@@ -35,10 +35,11 @@ pub(super) struct Beyond {
 impl Beyond {
     pub(super) fn of(value: &ExpectedError, excess: &Excess) -> Self {
         let expected = value.explained.hypot(excess.floor);
-        match (excess.by, value.gain.as_deref()) {
-            (By::Factor, Some(gain)) => {
+        match (excess.by, value.gain.as_deref(), value.remnant.as_deref()) {
+            (By::Factor, Some(gain), _) => {
                 Self { error: gain.error, expected: gain.explained.hypot(excess.floor) }
             }
+            (By::Remnant, _, Some(remnant)) => Self { error: remnant.own, expected: remnant.before },
             (By::Extremes, ..) => Self { error: value.extremes, expected },
             _ => Self { error: value.error, expected },
         }

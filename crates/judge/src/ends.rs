@@ -20,7 +20,7 @@ use super::products::is_large;
 use super::setting::Setting;
 use super::structure::writes;
 use super::value::ExpectedError;
-use probe_dump::{Number, Phase, Scalar, Slot, Value};
+use probe_dump::{Number, Phase, Scalar, Slot, SlotSide, Value};
 
 /// Multiple of what one op leaves by which the ends of a step may be off: twice the 3 bits that each op may be off by.
 pub(super) const ADDED_UP: f64 = 64.0;
@@ -96,7 +96,37 @@ fn rounding(flow: &Flow<'_>, ends: &[Place], values: &[ExpectedError], setting: 
     let products = forward.filter(|value| value.is_product() && shows_own(value));
     let finest = products.map(|value| value.error).fold(f64::INFINITY, f64::min);
     let by_products = if finest.is_finite() { finest } else { 0.0 };
-    by_type.max(by_products)
+    by_type.max(by_products).hypot(drift(flow))
+}
+
+/// Returns what earlier steps have left in the weights: the root mean square of their errors, which add up in squares.
+/// Where a module or an optimizer says what its parameters are, these count: what requires a gradient may also be a view
+/// that nobody recorded, and as far off as what is judged.
+fn drift(flow: &Flow<'_>) -> f64 {
+    let paired = || flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
+    let read = || paired().flat_map(|(op, node)| node.given().map(move |slot| (op, slot)));
+    let parameters =
+        read().filter(|&place| flow.side(place) == SlotSide::Parameter && is_one_kind(flow, place));
+    let error = root_mean_square(flow, parameters)
+        .or_else(|| root_mean_square(flow, read().filter(|&place| is_weight(flow, place))));
+    error.unwrap_or(0.0)
+}
+
+/// Returns true if a value requires a gradient on both sides or on neither: a weight that is trained is not the same one as
+/// a copy that follows it.
+fn is_one_kind(flow: &Flow<'_>, (op, slot): Place) -> bool {
+    let (b, c) = flow.pair.slot_at(op, slot);
+    let requires = |slot: Option<&Slot>| slot?.value.tensor()?.requires_grad;
+    requires(b) == requires(c)
+}
+
+/// Returns the root mean square of the errors at these places; `None` if there are none.
+fn root_mean_square(flow: &Flow<'_>, places: impl Iterator<Item = Place>) -> Option<f64> {
+    let (sum, count) = places.fold((0.0, 0.0), |(sum, count), place| {
+        let error = flow.fact(place).relative();
+        (error.mul_add(error, sum), count + 1.0)
+    });
+    (count > 0.0).then(|| f64::sqrt(sum / count))
 }
 
 /// Returns true for a weight, and not for what an op made and that requires a gradient.
@@ -122,21 +152,33 @@ fn is_of_way(flow: &Flow<'_>, candidate: &Candidate, bound: f64) -> bool {
     };
     let is_other = match candidate.cause {
         Cause::Structure => true,
-        Cause::Input | Cause::Gradient => arrives(),
+        Cause::Input => arrives(),
         // Where both sides have the same ops, what a module makes of equal inputs is its own, unless so much cannot be
         // lost on the way to the gradients.
         Cause::Numerics => {
             let is_large = || shown.is_some_and(|place| flow.fact(place).relative() > UNDONE * bound);
             candidate.seen.is_some() && (!flow.pair.substitutions.is_empty() || is_large()) && arrives()
         }
+        Cause::Gradient => arrives() || is_other_factor(flow, candidate.op),
         Cause::Argument => {
             // How many of the largest are taken is chosen.
             (is_of_sizes(flow, candidate.op) && !choices::orders(node))
+                || is_other_factor(flow, candidate.op)
                 || reads_what_one_side_made(flow, candidate.op)
         }
         _ => false,
     };
     is_other && !node.traits.optimizes && !writes(node)
+}
+
+/// Returns true for a dispatcher op of the backward pass that has another number as argument: which one follows from what
+/// the forward pass did.
+fn is_other_factor(flow: &Flow<'_>, op: usize) -> bool {
+    let node = &flow.nodes[op];
+    let is_other = |slot| {
+        matches!(flow.fact((op, slot)).difference, Difference::Argument | Difference::ComputedArgument)
+    };
+    node.is_dispatcher() && node.is_backward() && node.given().any(is_other)
 }
 
 /// Returns true for an op that is given what an op of one side alone made: its arguments say what that is, such as the
@@ -230,7 +272,7 @@ fn losses(flow: &Flow<'_>, last: usize) -> impl Iterator<Item = Place> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LARGEST, agree, gradients};
+    use super::{LARGEST, agree, drift, gradients};
     use crate::drawn::{Drawn, Part};
 
     #[test]
@@ -261,5 +303,32 @@ mod tests {
         };
         assert!(agrees("model.block.table"));
         assert!(!agrees("model.table"));
+    }
+
+    #[test]
+    fn what_a_module_says_of_its_parameters_is_the_drift() {
+        let (x, w) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[30, 30]));
+        let drift = |says: bool| {
+            let mut part = Part::default();
+            if says {
+                part.op("Module.first.Linear.forward.0").tensor("parameter.weight", &w, &w.off(3, 1e-6));
+            }
+            // It may also be a view that nobody recorded.
+            part.op("Torch.sin.0.forward").tensor("input.0", &x, &x.off(4, 0.01)).requires_grad();
+            part.flow(drift)
+        };
+        assert!((drift(true) / 1e-6 - 1.0).abs() < 0.1, "{}", drift(true));
+        assert!((drift(false) / 0.01 - 1.0).abs() < 0.1, "{}", drift(false));
+    }
+
+    #[test]
+    fn a_weight_that_is_trained_on_one_side_alone_is_another_one() {
+        let w = Drawn::normal(2, &[30, 30]);
+        let mut part = Part::default();
+        part.op("Module.first.Linear.forward.0").tensor("parameter.weight", &w, &w.off(3, 1e-6));
+        part.op("Module.slow.Linear.forward.0").tensor("parameter.weight", &w, &w.off(4, 1e-2));
+        part.trained_on_one_side();
+        let drift = part.flow(drift);
+        assert!((drift / 1e-6 - 1.0).abs() < 0.1, "{drift}");
     }
 }

@@ -7,6 +7,7 @@ mod conserved;
 mod lists;
 mod results;
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ use super::precision::Precision;
 use super::setting::Setting;
 use super::transfer::{InputError, largest};
 use super::value::{ExpectedError, Family, ValueKind};
+use super::views::Extremes;
 use probe_dump::{Figure, Ordinal, Phase, Repeated, SlotSide};
 use probe_measure::Evidence;
 
@@ -104,6 +106,9 @@ pub(super) struct Walk<'f, 'a> {
     /// Largest norm of a gradient that arrives inside each module call: the scale for gradients that are zero
     /// in exact arithmetic.
     gradients_inside: Vec<f64>,
+    /// Largest norm of a gradient made inside each module call that no recorded op reads and that has the elements of its
+    /// result: autograd adds up several, which may cancel.
+    unread_inside: Vec<f64>,
     /// Largest error of a result so far, and the largest that its extremes show of statistics.
     worst: f64,
     at_extremes: f64,
@@ -113,6 +118,12 @@ pub(super) struct Walk<'f, 'a> {
     listed: Identities,
     /// A product has been computed.
     multiplied: bool,
+    /// Error that each product adds to a path.
+    product: f64,
+    /// Forward ops that read each value.
+    readers: ByIdentity<Vec<usize>>,
+    /// Ops that made results, and the errors of these, by what tells them in another view; made when needed.
+    views: OnceCell<HashMap<Extremes, (usize, f64)>>,
     /// Some forward function chooses between values, so that gradients pass where rounding lets them.
     gates: bool,
     /// Weights have drifted since the first step.
@@ -120,8 +131,9 @@ pub(super) struct Walk<'f, 'a> {
 }
 
 impl<'f, 'a> Walk<'f, 'a> {
-    /// Weighs all values.
-    pub(super) fn over(flow: &'f Flow<'a>, setting: &'f Setting) -> ExpectedErrors {
+    /// Weighs all values. `product` is the least error that each product adds to the path of a value with
+    /// statistics only.
+    pub(super) fn over(flow: &'f Flow<'a>, setting: &'f Setting, product: f64) -> ExpectedErrors {
         let count = flow.nodes.len();
         let mut walk = Self {
             flow,
@@ -135,11 +147,15 @@ impl<'f, 'a> Walk<'f, 'a> {
             flipped_inside: vec![0.0; count],
             precision_inside: vec![None; count],
             gradients_inside: gradients_inside(flow),
+            unread_inside: vec![0.0; count],
             worst: 0.0,
             at_extremes: 0.0,
             arrived: Identities::default(),
             listed: Identities::default(),
             multiplied: false,
+            product,
+            readers: readers(flow),
+            views: OnceCell::new(),
             gates: flow.nodes.iter().any(|node| node.traits.chooses && !node.is_backward()),
             drifts: flow.pair.step > 0 && drifts(flow),
         };
@@ -176,6 +192,11 @@ impl<'f, 'a> Walk<'f, 'a> {
                 most = most.max(error);
             }
         }
+        // What an op in place makes of a gradient was not recorded, and reaches what is recorded around it.
+        if node.is_backward() && node.results().next().is_none() {
+            most = self.passed_on(position).unwrap_or(0.0);
+        }
+        self.note_unread(position);
         if node.op.name.phase() == Phase::Forward || node.op.name.phase() == Phase::Backward {
             let deeper = self.inside[position];
             self.note_inside(position, most.max(deeper));
@@ -195,6 +216,27 @@ impl<'f, 'a> Walk<'f, 'a> {
         self.flipped_inside[parent] = self.flipped_inside[parent].max(flipped);
         self.precision_inside[parent] =
             self.precision_inside[parent].into_iter().chain(precision).reduce(Precision::coarser);
+    }
+
+    /// Reports gradients that no recorded op reads to the surrounding module.
+    fn note_unread(&mut self, position: usize) {
+        let (flow, node) = (self.flow, &self.flow.nodes[position]);
+        let Some(parent) = flow.parent(position).filter(|_| node.op.name.phase() == Phase::Backward) else {
+            return;
+        };
+        let is_result = |len: f64| {
+            flow.nodes[parent].results().any(|slot| flow.fact((parent, slot)).len.to_bits() == len.to_bits())
+        };
+        let is_unread = |slot: usize| {
+            let slot = flow.pair.slot_at(position, slot).0;
+            slot.is_some_and(|slot| flow.values.readers(0, slot).next().is_none())
+        };
+        let unread = node.results().filter(|&slot| {
+            let fact = flow.fact((position, slot));
+            fact.is_float && !fact.swamped && is_result(fact.len) && is_unread(slot)
+        });
+        let largest = unread.map(|slot| flow.fact((position, slot)).norm).fold(0.0, f64::max);
+        self.unread_inside[parent] = self.unread_inside[parent].max(largest);
     }
 
     /// Returns the errors of values: below a sentinel that swamps it the earlier value's error, with
@@ -229,7 +271,7 @@ impl<'f, 'a> Walk<'f, 'a> {
                 && self.flow.side(place) == SlotSide::Input
                 && !self.flow.is_weight(place) =>
             {
-                self.setting.autocast.map_or(0.0, |coarse| coarse.least / 2.0)
+                self.setting.autocast.map_or(0.0, |coarse| coarse.least / 2.0).max(self.product)
             }
             // The few elements of a vector show theirs.
             None if self.is_drifted_matrix(place) => hidden_drift(fact),
@@ -306,6 +348,19 @@ fn rows_apart(flow: &Flow<'_>, place: Place) -> f64 {
     let [b, c] =
         [b, c].map(|slot| slot.and_then(|slot| slot.value.tensor()).map_or(0.0, |of| of.len() as f64));
     (b - c).abs() / b.max(c).max(1.0)
+}
+
+/// Returns the positions of the forward ops that read each value.
+fn readers(flow: &Flow<'_>) -> ByIdentity<Vec<usize>> {
+    let mut readers: ByIdentity<Vec<usize>> = ByIdentity::default();
+    for (position, node) in flow.nodes.iter().enumerate() {
+        if node.is_paired && node.op.name.phase() == Phase::Forward && !node.is_dispatcher() {
+            for identity in node.given().filter_map(|slot| flow.fact((position, slot)).identity) {
+                readers.entry(identity).or_default().push(position);
+            }
+        }
+    }
+    readers
 }
 
 /// Returns the largest norm of the inputs of backward ops inside each module call.

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use super::median::median;
 use super::ops::Kind;
-use super::products::Products;
+use super::products::{self, Products};
 use super::value::{ExpectedError, Family, LEAST_CALLS, MANY, ValueKind};
 use probe_dump::{DType, Phase};
 
@@ -81,6 +81,13 @@ pub(super) struct Families<'a> {
     products: HashMap<ProductKey, Calls>,
     forward: Products,
     learned: &'a Learned,
+}
+
+/// Returns the floor of a part's products if statistics show that all of them are coarse; 0 otherwise.
+pub(super) fn coarse_statistics(values: &[ExpectedError]) -> f64 {
+    let binary32 =
+        |value: &&ExpectedError| value.family.dtype == DType::F32 && value.family.phase == Phase::Forward;
+    products::coarse_statistics(values.iter().filter(|value| value.is_product()).filter(binary32))
 }
 
 fn key(value: &ExpectedError) -> ProductKey {

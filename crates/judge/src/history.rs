@@ -1,13 +1,13 @@
 //! State that a step passes to the next, and the weighing of a step that has it.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::candidate::Candidate;
 use super::difference::Identities;
 use super::expected::{ExpectedErrors, GradientErrors, Walk, broken};
-use super::family::Learned;
-use super::flow::{Flow, Place};
+use super::family::{self, Learned};
+use super::flow::{Flow, Node, Place};
 use super::marks;
 use super::median::median;
 use super::ops::Kind;
@@ -17,7 +17,7 @@ use super::tolerance::DTypeTolerance;
 use super::update::{self, Weights};
 use super::value::{ExpectedError, ValueKind};
 use super::views::{Extremes, extremes};
-use probe_dump::{OpKind, Phase};
+use probe_dump::{OpKind, Phase, SlotSide};
 use probe_pair::slot_key;
 
 /// Fraction of weights that must be equal to the bit (within rounding) for the others to stand out: more than
@@ -105,7 +105,12 @@ fn arrived(flow: &Flow<'_>, arrivals: &[Place]) -> [HashSet<u64>; 2] {
 
 /// Weighs the values of a part, including updates; also returns the weights and buffers that have drifted.
 pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (ExpectedErrors, Vec<Place>) {
-    let mut expected = Walk::over(flow, setting);
+    let mut expected = Walk::over(flow, setting, 0.0);
+    let coarse = family::coarse_statistics(&expected.values);
+    if coarse > 0.0 {
+        drop(expected);
+        expected = Walk::over(flow, setting, coarse);
+    }
     let drifted = choose_arrivals(flow, &mut expected, flow.pair.step, !history.any);
     let consecutive = flow.pair.since == Some(1) && history.any;
     if consecutive {
@@ -113,6 +118,7 @@ pub(super) fn weigh(flow: &Flow<'_>, setting: &Setting, history: &History) -> (E
             |place: Place| extremes(flow, place).is_some_and(|value| history.made.contains(&value));
         expected.values.retain(|value| value.family.role != ValueKind::Arrival || !is_carried(value.place));
     }
+    with_unseen_drift(flow, &drifted, &mut expected);
     without_flow(flow, &mut expected);
     update::within(flow, &mut expected.values);
     if consecutive && !history.optimizer_seen {
@@ -150,6 +156,7 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
         .iter()
         .filter(|value| value.family.role == ValueKind::Arrival && is_weight(value.place))
         .collect();
+    let rewritten = rewritten_weights(flow, &weights);
     let differing = |value: &&&ExpectedError| !flow.fact(value.place).exact;
     let apart: Vec<Place> = weights.iter().filter(differing).map(|value| value.place).collect();
     let most = apart.len() as f64 > MAJORITY * weights.len() as f64;
@@ -177,7 +184,7 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
             return false;
         }
         if is_weight(value.place) {
-            let is_judged = judges_weights && !is_turned(value.place);
+            let is_judged = judges_weights && !rewritten.contains(&value.place) && !is_turned(value.place);
             return is_judged || is_unlike(value.place);
         }
         // After the backward pass, functions outside all modules change weights and optimizer state.
@@ -205,6 +212,41 @@ fn made(flow: &Flow<'_>) -> HashSet<Extremes> {
     let results = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired && !node.traits.optimizes);
     let places = results.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)));
     places.filter(|&place| flow.fact(place).is_float).filter_map(|place| extremes(flow, place)).collect()
+}
+
+/// Returns the parameters that a module reads changed, after an earlier call in the same step read them otherwise: the
+/// program moved them in between.
+fn rewritten_weights(flow: &Flow<'_>, weights: &[&ExpectedError]) -> HashSet<Place> {
+    let mut first: HashMap<(&str, &str), Place> = HashMap::new();
+    let moved = weights.iter().map(|value| value.place).filter(|&place| {
+        let key = flow.nodes[place.0].op.name.module_path().zip(flow.slot(place).map(|slot| &*slot.path));
+        key.is_some_and(|key| *first.entry(key).or_insert(place) != place)
+    });
+    moved.collect()
+}
+
+/// Expects of a module what weights have drifted by that one side alone recorded, in a module of its own inside.
+fn with_unseen_drift(flow: &Flow<'_>, drifted: &[Place], expected: &mut ExpectedErrors) {
+    let has_weights = |op: usize| {
+        let node = &flow.nodes[op];
+        !node.is_paired && (0..node.slot_count()).any(|slot| flow.side((op, slot)) == SlotSide::Parameter)
+    };
+    let owner = |op: usize| {
+        let outer = flow.around(op).find(|&outer| flow.nodes[outer].is_paired)?;
+        flow.nodes[outer].op.name.module_path()
+    };
+    if drifted.is_empty() || !flow.modules_alone {
+        return;
+    }
+    let owners: HashSet<&str> =
+        (0..flow.nodes.len()).filter(|&op| has_weights(op)).filter_map(owner).collect();
+    let drift = marks::largest_error(flow, drifted.iter());
+    for value in &mut expected.values {
+        let is_owner = |node: &Node<'_>| node.op.name.module_path().is_some_and(|path| owners.contains(path));
+        if value.family.role == ValueKind::Result && is_owner(&flow.nodes[value.place.0]) {
+            value.explained = value.explained.hypot(drift);
+        }
+    }
 }
 
 /// Gives saved variables and the tensors of a collection fixed bounds by dtype: they follow from nothing that

@@ -9,6 +9,7 @@ use super::flow::Flow;
 use super::hard_faults::{HardFaults, numeric};
 use super::history::{History, are_apart, weigh};
 use super::noise::{self, Noise};
+use super::outliers;
 use super::replayed::Replayed;
 use super::rulebook::RuleBook;
 use super::setting::Setting;
@@ -61,6 +62,7 @@ pub fn judge_part(
     let granted = granted(&flow, &expected.values, noise);
     let (mut excess, learned) =
         excess::of(&expected.values, (&history.learned.0, &history.learned.1), &granted, history.any);
+    outliers::acquit(&flow, &expected.values, &mut excess);
     let acquitted = reference.acquit(&expected.values, &mut excess);
     let replayed = known.replayed.of_part(pair.step, pair.rank);
     let apart = !history.any && are_apart(&flow, &drifted);
@@ -257,6 +259,7 @@ fn said(flow: &Flow<'_>, value: &ExpectedError, excess: &Excess) -> String {
         _ if excess.by == By::Extremes => {
             "both its largest and its smallest element are off, unlike in any other call of this kind".to_owned()
         }
+        _ if excess.by == By::Remnant => "no other gradient that cancels as much deviates like this".to_owned(),
         _ if excess.by == By::Formula => {
             "other calls of this kind deviate similarly, by more than rounding explains: a different formula or precision"
                 .to_owned()

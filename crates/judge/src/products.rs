@@ -7,7 +7,7 @@ use std::f64::consts::SQRT_2;
 
 use super::median::median;
 use super::ops::Kind;
-use super::precision::PRODUCT_PRECISIONS;
+use super::precision::{COARSEST_PRODUCT, PRODUCT_PRECISIONS};
 use super::value::{ExpectedError, LEAST_CALLS, MANY};
 
 /// Least number of elements, and of terms of each, for a product to indicate the precision of all: outer
@@ -25,6 +25,10 @@ const MOST: f64 = 0.8;
 
 /// Number of other products from which on their precision is certain.
 const TELLING: usize = 10;
+
+/// The same for products with statistics only: each shows a part of its error, and at least half of them show
+/// more than binary32 leaves.
+const HALF: f64 = 0.5;
 
 /// A product on equal inputs below this fraction of the smallest coarse level is fine.
 const FINE: f64 = 0.5;
@@ -65,6 +69,23 @@ fn fine() -> f64 {
 /// Returns true if statistics show more of an error than full precision leaves.
 pub(super) fn shows_more(value: &ExpectedError) -> bool {
     value.error > SEEN * value.least
+}
+
+/// Returns the floor of a part's products if statistics show that all are coarse; 0 otherwise.
+pub(super) fn coarse_statistics<'a>(products: impl Iterator<Item = &'a ExpectedError>) -> f64 {
+    let mut products: Vec<(f64, f64)> = products
+        .filter(|value| value.statistics_only && is_large(value))
+        .map(|value| (value.error, value.least))
+        .collect();
+    // Only the first third: later errors may come from a fault.
+    products.truncate(products.len().div_ceil(3));
+    // Statistics show no more than the error: what is off by more is off for another reason.
+    let is_coarse = |(error, least): &&(f64, f64)| *error > SEEN * least && *error < COARSEST_PRODUCT;
+    let coarse = products.iter().filter(is_coarse).count() as f64;
+    let enough = products.len() >= LEAST_CALLS && coarse >= HALF * products.len() as f64;
+    // A fault among them does not affect those before it.
+    let all = products.iter().all(|(error, least)| error > least);
+    if enough && all { PRODUCT_PRECISIONS[0].floor } else { 0.0 }
 }
 
 impl Products {

@@ -7,6 +7,7 @@ mod called;
 mod converging;
 mod groups;
 mod levels;
+mod losses;
 mod micro_batches;
 mod named;
 mod options;

@@ -229,6 +229,7 @@ fn change_of(
         share: 1.0,
         gain: None,
         is_directed: false,
+        remnant: None,
         extremes: 0.0,
     })
 }

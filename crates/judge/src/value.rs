@@ -71,6 +71,8 @@ pub(super) struct ExpectedError {
     pub(super) gain: Option<Box<CommonFactor>>,
     /// True if more of the error lies along the value than noise leaves there.
     pub(super) is_directed: bool,
+    /// For an arriving gradient: its relation to others.
+    pub(super) remnant: Option<Box<Remnant>>,
     /// With statistics only: least error of its largest and least element; 0 otherwise.
     pub(super) extremes: f64,
 }
@@ -105,6 +107,24 @@ pub(super) struct CommonFactor {
     pub(super) is_of_norm: bool,
 }
 
+/// An arriving gradient, relative to others of which it may be the remainder.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Remnant {
+    /// Error relative to its own norm.
+    pub(super) own: f64,
+    /// Its norm over that of the largest gradient beside it, in (0, 1].
+    pub(super) share: f64,
+    /// Largest error before it, without the effect of flipped choices; at least the size of rounding.
+    pub(super) before: f64,
+}
+
+impl Remnant {
+    /// Returns the magnification of error on the way to it, in bits.
+    pub(super) fn magnified(self) -> f64 {
+        (self.own.max(f64::MIN_POSITIVE) / self.before).log2()
+    }
+}
+
 /// A weighed value's excess over the expectation.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Excess {
@@ -131,4 +151,6 @@ pub(super) enum By {
     Alone,
     /// Both its largest and its least element, from statistics.
     Extremes,
+    /// Its error relative to its own size, which gradients that cancel as much do not have.
+    Remnant,
 }

@@ -1,4 +1,4 @@
-//! Values that are recognised in another step by their extremes.
+//! Values that are recognised by their extremes: in another step, or in a view that nobody recorded.
 
 use super::flow::{Flow, Place};
 use probe_dump::TensorRecord;
@@ -6,7 +6,7 @@ use probe_dump::TensorRecord;
 /// Length of a value, and two numbers that tell it from others on both sides, as bits: whatever view of it is recorded.
 pub(super) type Extremes = (u64, [[u64; 2]; 2]);
 
-/// Returns what identifies a value in another step: its extremes, or where these agree mean and norm. `None` if all of that
+/// Returns what identifies a value in another step or view: its extremes, or where these agree mean and norm. `None` if all of that
 /// agrees, which then identifies nothing.
 pub(super) fn extremes(flow: &Flow<'_>, place: Place) -> Option<Extremes> {
     let (b, c) = flow.pair.slot_at(place.0, place.1);

@@ -1,6 +1,6 @@
 //! Values that no recorded op made: data, weights, and results of unrecorded functions.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::super::difference::Fact;
 use super::super::excess::BEYOND;
@@ -8,8 +8,9 @@ use super::super::history::ANOTHER;
 use super::super::ops::Kind;
 use super::super::precision::Precision;
 use super::super::range::is_float;
-use super::super::transfer::{self, InputError};
-use super::super::value::{ExpectedError, Family, ValueKind};
+use super::super::transfer::{self, InputError, ONE_FLIP};
+use super::super::value::{ExpectedError, Family, Remnant, ValueKind};
+use super::super::views::extremes;
 use super::{Made, Place, Walk, conserved, single};
 use probe_dump::{Phase, Slot, SlotSide, shared};
 use probe_measure::SENTINEL;
@@ -84,7 +85,13 @@ impl Walk<'_, '_> {
         let computed =
             phase == Phase::Forward && by_functions && !self.flow.is_weight(place) && changed.is_none();
         let hidden = if fact.statistics_only { self.path(place).max(self.at_extremes) } else { 0.0 };
-        let explained = if changed.is_some() { 0.0 } else { self.explained_on_arrival(place).max(hidden) };
+        let mut explained = self.explained_on_arrival(place).max(hidden);
+        if fact.relative() > explained {
+            explained = explained.max(self.in_another_view(place).unwrap_or(0.0));
+        }
+        if changed.is_some() {
+            explained = 0.0;
+        }
         let scale = self.scale_on_arrival(place.0, fact);
         // Each device may have prepared data by unrecorded functions.
         let least = changed.map_or_else(
@@ -110,6 +117,7 @@ impl Walk<'_, '_> {
             share: 1.0,
             gain: None,
             is_directed: computed && fact.is_directed(),
+            remnant: self.remnant(place, scale, least).map(Box::new),
             extremes: 0.0,
         })
     }
@@ -131,6 +139,14 @@ impl Walk<'_, '_> {
             SlotSide::Parameter => 0.0,
             _ if self.may_select_others(place) => 1.0,
             _ if !self.flow.nodes[place.0].is_backward() && self.was_rounded(place) => {
+                self.worst.max(fact.relative())
+            }
+            // A loss between modules may choose, as that of a quantile does.
+            _ if self.flow.modules_alone
+                && self.flow.nodes[place.0].is_backward()
+                && transfer::flips(fact.len, self.worst) > ONE_FLIP
+                && self.is_one_element(place) =>
+            {
                 self.worst.max(fact.relative())
             }
             // It may have passed a function that chooses.
@@ -186,10 +202,45 @@ impl Walk<'_, '_> {
         transfer::may_select_others(self.flow, place, self.worst.max(coarse))
     }
 
+    /// Returns the error of a result before this value that has its elements: the property `mT` of a tensor makes a view
+    /// that nobody records. Elements in another order on one side alone are off by more than where they were made.
+    fn in_another_view(&self, place: Place) -> Option<f64> {
+        let flow = self.flow;
+        let errors = || {
+            let results = flow.nodes.iter().enumerate().filter(|(_, node)| node.is_paired);
+            let places = results.flat_map(|(op, node)| node.results().map(move |slot| (op, slot)));
+            let floats = places.filter(|&place| flow.fact(place).is_float);
+            // The first that made it.
+            let mut found = HashMap::new();
+            floats.for_each(|place| {
+                if let Some(extremes) = extremes(flow, place) {
+                    found.entry(extremes).or_insert((place.0, flow.fact(place).relative()));
+                }
+            });
+            found
+        };
+        let &(op, error) = self.views.get_or_init(errors).get(&extremes(flow, place)?)?;
+        (op < place.0).then_some(error)
+    }
+
     /// Returns true if an unrecorded function let some elements of an arriving gradient through, and not others.
     fn is_gated(&self, place: Place) -> bool {
         let share = self.flow.zero_shares(place)[0].unwrap_or(0.0);
         self.flow.modules_alone && (GATED..=1.0 - GATED).contains(&share)
+    }
+
+    /// Relates a gradient that arrives at a module to the largest one inside the surrounding module, if all of
+    /// that is known and the error cannot be that of a few elements that unrecorded functions let through on
+    /// one side only.
+    fn remnant(&self, place: Place, scale: f64, least: f64) -> Option<Remnant> {
+        let fact = self.flow.fact(place);
+        let arrives = self.flow.modules_alone && self.flow.nodes[place.0].op.name.phase() == Phase::Backward;
+        let known = arrives && !fact.statistics_only && fact.norm > 0.0 && !self.may_be_few_choices(place);
+        known.then(|| Remnant {
+            own: fact.relative(),
+            share: (fact.norm / scale).min(1.0),
+            before: self.worst.hypot(least),
+        })
     }
 
     /// Returns the scale of an arriving value: its norm; for a gradient at least the largest gradient next to
@@ -204,6 +255,22 @@ impl Walk<'_, '_> {
         let whole = || node.given().map(|slot| self.flow.fact((position, slot))).filter(is_longer).last();
         let whole = if node.traits.kind == Kind::Normalisation { whole() } else { None };
         let size = whole.map_or(0.0, |given| given.norm * (fact.len / given.len).sqrt());
-        fact.norm.max(beside).max(size).max(f64::MIN_POSITIVE)
+        fact.norm.max(beside).max(size).max(self.added_up(position, fact)).max(f64::MIN_POSITIVE)
+    }
+
+    /// Returns the largest norm of the gradients that autograd adds up to the one that arrives at an op: those that the
+    /// readers of its result pass on, which may cancel.
+    fn added_up(&self, position: usize, fact: &Fact) -> f64 {
+        let flow = self.flow;
+        if !flow.nodes[position].makes_gradients() {
+            return 0.0;
+        }
+        let made = flow.saved(position).into_iter().filter(|&place| flow.side(place).is_result());
+        let read = made.filter_map(|place| self.readers.get(&flow.fact(place).identity?)).flatten();
+        let passed_on = read
+            .filter_map(|&reader| flow.backward_of(reader))
+            .flat_map(|backward| flow.nodes[backward].results().map(move |slot| flow.fact((backward, slot))));
+        let alike = passed_on.filter(|passed| passed.is_float && passed.len.to_bits() == fact.len.to_bits());
+        alike.map(|passed| passed.norm).fold(0.0, f64::max)
     }
 }

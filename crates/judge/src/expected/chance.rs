@@ -1,8 +1,11 @@
-//! Errors that noise explains apart from their size: few flipped choices, and a factor common to all elements.
+//! Errors that noise explains apart from their size: a single flipped choice, and a factor common to all
+//! elements.
 
 use super::super::ops::Kind;
-use super::super::transfer::{self, FEW, InputError, ONE_FLIP, largest};
+use super::super::transfer;
+use super::super::transfer::{FEW, InputError, ONE_FLIP, largest};
 use super::{Place, Walk};
+use probe_dump::DType;
 use probe_measure::Evidence;
 
 /// Fraction of the explained error that may be a factor: in sound pairs of public models, at most half of
@@ -37,6 +40,14 @@ impl Walk<'_, '_> {
             && transfer::flips(fact.len, near) > ONE_FLIP
     }
 
+    /// Returns true if nearly all of the error of a value is that of one element.
+    pub(super) fn is_one_element(&self, place: Place) -> bool {
+        let fact = self.flow.fact(place);
+        fact.distance > 0.0
+            && transfer::largest_error(self.flow, place)
+                .is_some_and(|alone| alone >= ONE_ELEMENT * fact.distance)
+    }
+
     /// Returns true if unrecorded functions rounded a value to few numbers, as quantisation does, and what differs may be
     /// the few elements that noise carried over a threshold: the others are equal to the bit, although what the module
     /// was given is off.
@@ -60,6 +71,15 @@ impl Walk<'_, '_> {
             && counted.is_some_and(|(changed, of)| changed <= FEW + flips && 2.0 * changed <= of)
     }
 
+    /// Returns true if the error of an arriving gradient may be that of the few elements that unrecorded
+    /// functions let through on one side only.
+    pub(super) fn may_be_few_choices(&self, place: Place) -> bool {
+        let fact = self.flow.fact(place);
+        let flips = FEW + transfer::flips(fact.len, self.worst);
+        let alone = transfer::largest_error(self.flow, place).unwrap_or(fact.distance);
+        alone * flips.sqrt() >= ONE_ELEMENT * fact.distance
+    }
+
     /// Returns true if few elements of an op's results are independent, so that noise may be a factor common
     /// to all: rows picked from a table, squares that an optimizer keeps, gradients of products, of which a
     /// few rows dominate, of rows that were picked or summed, and gradients behind choices, of which one may flip.
@@ -76,6 +96,17 @@ impl Walk<'_, '_> {
         let node = &self.flow.nodes[place.0];
         let given = || largest(node.given().map(|slot| self.flow.fact((place.0, slot)).len));
         node.is_backward() && self.flow.fact(place).len < given()
+    }
+
+    /// Returns true if one of these is a weight that earlier steps have moved. What they moved has a direction, and statistics
+    /// show the least of it.
+    pub(super) fn reads_drifted_weight(&self, given: &[(Place, InputError)]) -> bool {
+        let is_made = |place: Place| {
+            self.flow.fact(place).identity.is_some_and(|identity| self.made.contains_key(&identity))
+        };
+        let is_drifted =
+            |place: Place| self.flow.is_weight(place) && !is_made(place) && !self.flow.fact(place).exact;
+        self.flow.pair.step > 0 && given.iter().any(|&(place, _)| is_drifted(place))
     }
 
     /// Returns the part of a common factor that comes from the inputs: factors they have, and noise that
@@ -98,11 +129,28 @@ impl Walk<'_, '_> {
         let (directed, written) = match fact.norms {
             (b, c) if fact.statistics_only => {
                 let written = rounded_by(b).hypot(rounded_by(c));
-                (few.max(1.0 / self.directions(place).sqrt()), written)
+                (
+                    few.max(1.0 / self.directions(place).sqrt()),
+                    written.hypot(self.rounded_operands(place, given)),
+                )
             }
             _ => (few, 0.0),
         };
         (SQUARED * factor * magnified).hypot(directed * explained).hypot(written)
+    }
+
+    /// Returns the common factor that rounding the operands of a product leaves, if the device rounds them as TF32 does:
+    /// the errors of `n` factors, each uniform within half a unit of 10 bits, make a norm longer or shorter by the root of
+    /// `1 / 3 n` of that.
+    fn rounded_operands(&self, place: Place, given: &[(Place, InputError)]) -> f64 {
+        let fact = self.flow.fact(place);
+        if self.flow.nodes[place.0].traits.kind != Kind::Product || fact.dtype != Some(DType::F32) {
+            return 0.0;
+        }
+        // A bias is added.
+        let operands = given.iter().filter(|(place, _)| self.flow.shape(*place).len() > 1);
+        let fewest = operands.map(|(place, _)| self.flow.fact(*place).len).fold(f64::INFINITY, f64::min);
+        HALF_UNIT_OF_TF32 / (3.0 * fewest).sqrt()
     }
 
     /// Returns the maximum number of directions that noise of a result may have: the rank of a product is that
@@ -116,6 +164,9 @@ impl Walk<'_, '_> {
         longest.min(all / longest).max(1.0)
     }
 }
+
+/// Half a unit in the last of ten places behind the point, relative to one.
+const HALF_UNIT_OF_TF32: f64 = 1.0 / 2048.0;
 
 /// Returns the relative rounding of a number by the format it was written in, which shows in its last digits.
 pub(super) fn rounded_by(number: f64) -> f64 {

@@ -67,9 +67,11 @@ impl Walk<'_, '_> {
         let error = self.weigh(&made);
         let step = match node.traits.kind {
             Kind::Copy => 0.0,
+            Kind::Product | Kind::Recurrent | Kind::Attention => self.product.max(precision.least / 2.0),
             _ => precision.least / 2.0,
         };
-        let path = path.hypot(step).max(self.hidden_in_sum(place, given));
+        let path =
+            path.hypot(step).hypot(self.let_through(place, saved)).max(self.hidden_in_sum(place, given));
         self.note_made(place, if fact.statistics_only { path } else { 0.0 });
         if node.op.name.phase() == Phase::ParameterGradient {
             self.note_gradient(place);
@@ -83,6 +85,20 @@ impl Walk<'_, '_> {
             self.at_extremes = self.at_extremes.max(share * fact.likely);
         }
         Some(raw)
+    }
+
+    /// Returns the error of a gradient that statistics hide where choices let elements through on one side only: an element of
+    /// size `a` changes a norm `n` by `a^2 / 2 n` alone, so that the squares of both norms are apart by its own.
+    fn let_through(&self, place: Place, saved: &[(Place, InputError)]) -> f64 {
+        let (node, fact) = (&self.flow.nodes[place.0], self.flow.fact(place));
+        let near = largest(saved.iter().map(|(_, error)| error.relative));
+        let (b, c) = fact.norms;
+        let is_open = fact.statistics_only && node.is_backward() && node.traits.chooses && b > 0.0;
+        if is_open && transfer::may_flip(fact.len, near) {
+            ((b * b - c * c).abs().sqrt() / b).min(1.0)
+        } else {
+            0.0
+        }
     }
 
     /// Returns the error that the values have together of which a sum is made: where the larger one agrees, as along a
@@ -124,7 +140,7 @@ impl Walk<'_, '_> {
         let places =
             |inputs: &[(Place, InputError)]| inputs.iter().map(|(place, _)| *place).collect::<Vec<_>>();
         let scale = scale::of(flow, place, &places(result.given), &places(result.saved));
-        let norm = scale.norm.max(f64::MIN_POSITIVE);
+        let norm = scale.norm.max(self.unread_inside[place.0]).max(f64::MIN_POSITIVE);
         let error = (fact.distance / norm).min(f64::MAX);
         let unseen = self.unseen_gradient(place, result.given);
         // What an op does not conserve shows on its own side, however far apart the sides are.
@@ -178,6 +194,7 @@ impl Walk<'_, '_> {
                 .common_factor(result, norm, (error, explained))
                 .filter(|_| unseen.is_none())
                 .map(Box::new),
+            remnant: None,
             // A part of a value has extremes of its own: those of the whole tell nothing of them.
             extremes: if takes_part { 0.0 } else { fact.extremes * fact.norm / norm },
         });
@@ -236,11 +253,11 @@ impl Walk<'_, '_> {
             || result.given.iter().take(1).any(|(given, _)| self.flow.fact(*given).len > fact.len);
         let is_kept =
             node.traits.kind == Kind::Normalisation && !node.is_backward() && place.1 > 0 && is_smaller();
-        let hides_few_directions = fact.statistics_only && self.has_few_directions(place);
         let is_open = !node.is_composite()
             && !is_kept
-            && !hides_few_directions
             && fact.norm >= CANCELS * norm
+            && !(fact.statistics_only
+                && (self.has_few_directions(place) || self.reads_drifted_weight(result.given)))
             && fact.len >= WITHOUT_DIRECTION;
         let gain = CommonFactor {
             error: fact.gain().abs() * fact.norm / norm,
@@ -251,15 +268,32 @@ impl Walk<'_, '_> {
     }
 
     /// Returns the error of a result's incoming gradient if that was not recorded, for example because an
-    /// in-place op overwrites it: the largest error so far. `None` if it was recorded.
+    /// in-place op overwrites it: the error of the gradients that reached the readers of the forward result,
+    /// or else the largest so far. `None` if it was recorded.
     fn unseen_gradient(&self, place: Place, given: &[(Place, InputError)]) -> Option<f64> {
         if !self.flow.lacks_gradient(place.0, given.iter().map(|(place, _)| *place)) {
             return None;
         }
-        let made = self.flow.saved(place.0).into_iter().filter(|&place| self.flow.side(place).is_result());
-        // The gradient of what was made has as many elements as that, and more than one of a parameter.
-        let elements = largest(made.chain([place]).map(|place| self.flow.fact(place).len));
-        Some(self.worst.max(if self.gates { transfer::flipped_gates(elements, self.worst) } else { 0.0 }))
+        let made = || self.flow.saved(place.0).into_iter().filter(|&place| self.flow.side(place).is_result());
+        let read = made().filter_map(|place| self.readers.get(&self.flow.fact(place).identity?)).flatten();
+        let reached = read.filter_map(|&reader| self.passed_on(self.flow.backward_of(reader)?));
+        Some(reached.reduce(f64::max).unwrap_or_else(|| {
+            // The gradient of what was made has as many elements as that, and more than one of a parameter.
+            let elements = largest(made().chain([place]).map(|place| self.flow.fact(place).len));
+            self.worst.max(if self.gates { transfer::flipped_gates(elements, self.worst) } else { 0.0 })
+        }))
+    }
+
+    /// Returns the error of the gradient that a backward op makes and that was not recorded: that of those which reached
+    /// it, or of the choices by which it lets them through.
+    pub(super) fn passed_on(&self, backward: usize) -> Option<f64> {
+        let node = &self.flow.nodes[backward];
+        let gradients =
+            || node.given().map(|slot| (backward, slot)).filter(|&place| self.flow.fact(place).is_float);
+        let error = gradients().map(|place| self.error(place).relative).reduce(f64::max)?;
+        let near = largest(self.errors(self.flow.saved(backward)).iter().map(|(_, error)| error.relative));
+        let elements = largest(gradients().map(|place| self.flow.fact(place).len));
+        Some(if node.traits.chooses { error.max(transfer::flipped_gates(elements, near)) } else { error })
     }
 
     /// Returns the precision in which a result was computed, as far as dtypes show it: the coarsest of its

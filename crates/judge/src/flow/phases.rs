@@ -39,6 +39,11 @@ impl Flow<'_> {
         self.partner(position, Phase::Backward)
     }
 
+    /// Returns the position of a backward op's forward op.
+    pub(crate) fn forward_of(&self, position: usize) -> Option<usize> {
+        self.partner(position, Phase::Forward)
+    }
+
     /// Returns the other values that its results depend on: inputs and results of its forward op.
     pub(crate) fn saved(&self, position: usize) -> Vec<Place> {
         let node = &self.nodes[position];

@@ -12,7 +12,6 @@ use crate::excess::BEYOND;
 use crate::expected::{ExpectedErrors, Results};
 use crate::flow::{Flow, Place};
 use crate::median::median;
-use crate::ops::Kind;
 use crate::precision::Precision;
 use crate::value::{Excess, ExpectedError};
 
@@ -92,7 +91,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
             sums.extend(accumulated.iter().copied());
             let is_read = !readers.is_empty() || !accumulated.is_empty();
             let reaches_far = region.len().max(readers.len()) > MOST;
-            let begins = self.begins_backward(&readers, led);
+            let begins = self.begins_backward(position, &readers, led);
             if reaches_far || begins || self.is_end(position, is_read, first.contains(&position), led) {
                 return None;
             }
@@ -300,17 +299,6 @@ impl<'f, 'a> Agreement<'f, 'a> {
         places.into_iter().map(move |slot| self.flow.fact((position, slot))).filter(|fact| fact.is_tensor)
     }
 
-    /// Returns true for a loss that differs: all that reads it are ops that make a constant of its shape, with which the
-    /// backward pass begins.
-    fn begins_backward(&self, readers: &[usize], led: f64) -> bool {
-        let is_shaped = |reader: &usize| self.flow.nodes[*reader].traits.kind == Kind::Shaped;
-        let differs = |reader: &usize| {
-            let mut given = self.flow.facts(*reader).take(1);
-            given.any(|fact| fact.is_float && !self.is_near(fact, led))
-        };
-        !readers.is_empty() && readers.iter().all(is_shaped) && readers.iter().any(differs)
-    }
-
     /// Returns true if a difference that is left at an op is one of the run: nobody reads its results, or they
     /// change a parameter. What one side alone computes and nobody reads is logged.
     fn is_end(&self, position: usize, is_read: bool, is_first: bool, led: f64) -> bool {
@@ -319,7 +307,7 @@ impl<'f, 'a> Agreement<'f, 'a> {
         if node.traits.optimizes || node.op.name.phase() == Phase::ParameterGradient {
             return self.has_partners(position) || !self.shared_arrive(position, led);
         }
-        !is_read && node.is_paired && !is_first && apart()
+        !is_read && node.is_paired && !is_first && apart() && !self.is_of_parts(position)
     }
 
     /// Returns true if both sides have every tensor of an op. What one side alone keeps as a parameter of its own has

@@ -156,6 +156,19 @@ fn normalised(x: &Drawn) -> (Drawn, Drawn) {
     (Drawn { shape: x.shape.clone(), values }, Drawn { shape: rows, values: reciprocals })
 }
 
+/// Returns the gradient of [`normalised`] for the gradient `g` of its result.
+fn gradient_of_normalised(x: &Drawn, g: &Drawn) -> Drawn {
+    let width = 30;
+    let (y, reciprocals) = normalised(x);
+    let rows = g.values.chunks(width).zip(y.values.chunks(width)).zip(&reciprocals.values);
+    let values = rows.flat_map(|((g, y), reciprocal)| {
+        let mean = g.iter().sum::<f64>() / width as f64;
+        let along = g.iter().zip(y).map(|(g, y)| g * y).sum::<f64>() / width as f64;
+        g.iter().zip(y).map(move |(g, y)| reciprocal * (g - mean - y * along)).collect::<Vec<f64>>()
+    });
+    Drawn { shape: x.shape.clone(), values: values.collect() }
+}
+
 /// Rows that vary by factors of up to 100.
 fn uneven(seed: u64) -> Drawn {
     let mut x = Drawn::normal(seed, &[40, 30]);
@@ -165,6 +178,74 @@ fn uneven(seed: u64) -> Drawn {
         }
     }
     x
+}
+
+#[test]
+fn a_row_that_varies_little_magnifies_the_error_of_its_gradient() {
+    for seed in SEEDS {
+        let (x, g) = (uneven(seed), Drawn::normal(seed + 1, &[40, 30]));
+        let off = x.off(seed + 2, 1e-4);
+        let mut part = Part::default();
+        part.op("Functional.group_norm.0.forward").tensor("input.0", &x, &off).tensor(
+            "output.0",
+            &normalised(&x).0,
+            &normalised(&off).0,
+        );
+        let gradients = [gradient_of_normalised(&x, &g), gradient_of_normalised(&off, &g)];
+        part.op("Functional.group_norm.0.backward").tensor("input.0", &g, &g).tensor(
+            "output.0",
+            &gradients[0],
+            &gradients[1],
+        );
+        let (error, explained) = part.flow(|flow| {
+            let place = (1, 1);
+            let scale = flow.fact(place).norm;
+            let error = |place: Place| {
+                let fact = flow.fact(place);
+                (place, InputError { relative: fact.relative(), absolute: fact.distance })
+            };
+            let given: Vec<_> = flow.given(1).into_iter().map(error).collect();
+            let input: Vec<_> = flow.saved(1).into_iter().take(1).map(error).collect();
+            (flow.fact(place).distance / scale, explained(flow, place, scale, &given, &input))
+        });
+        assert!(error > 3e-4, "several times what the input is off by: {error:.2e}");
+        assert!(explained >= 0.3 * error && explained <= 3.0 * error, "{explained:.2e} for {error:.2e}");
+    }
+}
+
+#[test]
+fn a_weight_is_told_by_the_rows_that_have_a_gradient() {
+    for seed in SEEDS {
+        let x = uneven(seed);
+        let off = x.off(seed + 2, 1e-4);
+        // The rows that vary least are those that a loss reads.
+        let least =
+            |at: usize| (0..30).map(|column| x.values[at * 30 + column].abs()).fold(0.0, f64::max) < 0.1;
+        let mut g = Drawn::normal(seed + 1, &[40, 30]);
+        g.values.iter_mut().enumerate().filter(|(at, _)| !least(at / 30)).for_each(|(_, value)| *value = 0.0);
+        let sums = |x: &Drawn| {
+            let each = normalised(x).0.with(&g, |x, g| x * g);
+            let column = |column: usize| (0..40).map(|row| each.values[row * 30 + column]).sum();
+            Drawn { shape: vec![30], values: (0..30).map(column).collect() }
+        };
+        let mut part = Part::default();
+        part.op("Aten.native_layer_norm_backward.0.backward").tensor("input.0", &g, &g);
+        part.tensor("input.1", &x, &off);
+        part.tensor("output.0", &gradient_of_normalised(&x, &g), &gradient_of_normalised(&off, &g));
+        part.tensor("output.1", &sums(&x), &sums(&off));
+        let (error, explained) = part.flow(|flow| {
+            let place = (0, 3);
+            let scale = flow.fact(place).norm;
+            let error = |place: Place| {
+                let fact = flow.fact(place);
+                (place, InputError { relative: fact.relative(), absolute: fact.distance })
+            };
+            let given: Vec<_> = flow.given(0).into_iter().map(error).collect();
+            (flow.fact(place).distance / scale, explained(flow, place, scale, &given, &[]))
+        });
+        assert!(error > 1e-3, "several times what the input is off by: {error:.2e}");
+        assert!(explained >= 0.3 * error && explained <= 5.0 * error, "{explained:.2e} for {error:.2e}");
+    }
 }
 
 #[test]
@@ -250,4 +331,85 @@ fn a_root_has_its_error_where_a_quotient_by_it_is_largest() {
     let by_size = relative * roots.0.norm() / 1200_f64.sqrt() / 1e-2;
     assert!(error > 2.0 * by_size, "{error:.1e} against {by_size:.1e}");
     assert!((1.0..20.0).contains(&(explained / error)), "{explained:.1e} for {error:.1e}");
+}
+
+#[test]
+fn a_row_that_is_read_often_is_as_often_off() {
+    // One element of a table of 32 rows is off, in a row that half of all places read.
+    let table = Drawn::normal(91, &[32, 4]);
+    let mut off = table.clone();
+    off.values[0] += 0.01;
+    let read = |of: &Drawn| {
+        let rows = (0..144).map(|at| if at % 2 == 0 { 0 } else { at % 32 });
+        Drawn {
+            shape: vec![144, 4],
+            values: rows.flat_map(|row| of.values[4 * row..][..4].to_vec()).collect(),
+        }
+    };
+    let (error, explained) = errors(
+        "Functional.embedding.0.forward",
+        &[(table.clone(), off.clone())],
+        &(read(&table), read(&off)),
+    );
+    assert!(error > 3.0 * table.with(&off, |b, c| b - c).norm() / table.norm());
+    assert!((1.0..2.0).contains(&(explained / error)), "{explained:.1e} for {error:.1e}");
+}
+
+#[test]
+fn an_error_in_the_row_that_varies_least_is_divided_by_its_deviation() {
+    // Row 7 varies by a hundredth of the others.
+    let x = Drawn::normal(92, &[40, 30]);
+    let scaled = |at: usize, value: f64| if at / 30 == 7 { 0.01 * value } else { value };
+    let x =
+        Drawn { values: x.values.iter().enumerate().map(|(at, value)| scaled(at, *value)).collect(), ..x };
+    let noise = Drawn::normal(93, &[40, 30]);
+    let mut off = x.clone();
+    off.values[210..240].iter_mut().zip(&noise.values).for_each(|(value, noise)| *value += 1e-4 * noise);
+    let rows = |x: &Drawn| -> Vec<(f64, f64)> {
+        let of = |row: &[f64]| {
+            let mean = row.iter().sum::<f64>() / 30.0;
+            (mean, (row.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / 30.0).sqrt().recip())
+        };
+        x.values.chunks(30).map(of).collect()
+    };
+    let normed = |x: &Drawn| {
+        let rows = rows(x);
+        let values =
+            x.values.iter().enumerate().map(|(at, value)| (value - rows[at / 30].0) * rows[at / 30].1);
+        Drawn { values: values.collect(), ..x.clone() }
+    };
+    let reciprocal =
+        |x: &Drawn| Drawn { shape: vec![40, 1], values: rows(x).iter().map(|row| row.1).collect() };
+    let mut part = Part::default();
+    part.op("Aten.native_layer_norm.0.forward").tensor("input.0", &x, &off);
+    part.tensor("output.0", &normed(&x), &normed(&off));
+    part.tensor("output.2", &reciprocal(&x), &reciprocal(&off));
+    let ratio = part.flow(|flow| {
+        let (given, fact) = (flow.fact((0, 0)), flow.fact((0, 1)));
+        let error = InputError { relative: given.relative(), absolute: given.distance };
+        explained(flow, (0, 1), fact.norm, &[((0, 0), error)], &[]) / fact.relative()
+    });
+    assert!((0.8..3.0).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn a_weight_that_moved_along_its_few_rows_is_off_by_all_of_that() {
+    // Four rows that point one way, and what their gradients added to one feature.
+    let x = Drawn::normal(94, &[4, 500]).map(|value| 1.0 + 0.3 * value);
+    let weight = Drawn::normal(95, &[40, 500]);
+    let mut moved = weight.clone();
+    moved.values[..500].iter_mut().zip(&x.values).for_each(|(value, x)| *value += 0.1 * x);
+    let ratio = |later: bool| {
+        let mut part = if later { Part::of_later_step() } else { Part::default() };
+        part.op("Functional.linear.0.forward").tensor("input.0", &x, &x).tensor("input.1", &weight, &moved);
+        part.requires_grad().tensor("output.0", &x.linear(&weight), &x.linear(&moved));
+        part.flow(|flow| {
+            let (given, made) = (flow.fact((0, 1)), flow.fact((0, 2)));
+            let error = InputError { relative: given.relative(), absolute: given.distance };
+            let inputs = [((0, 0), InputError::default()), ((0, 1), error)];
+            explained(flow, (0, 2), made.norm, &inputs, &[]) / made.relative()
+        })
+    };
+    assert!(ratio(false) < 0.1, "{}", ratio(false));
+    assert!((0.3..2.0).contains(&ratio(true)), "{}", ratio(true));
 }

@@ -5,7 +5,7 @@ use super::super::scale::size_of_other;
 use super::super::slope;
 use super::{
     BOTH_SIDES, InputError, Inputs, Passage, Place, SLOPE, flipped_gates, is_logarithm, largest, of_divisor,
-    positive, root,
+    positive, root, spread_out,
 };
 
 impl Passage<'_, '_> {
@@ -104,6 +104,32 @@ impl Passage<'_, '_> {
         let size = largest(rows.iter().map(|(place, _)| self.flow.fact(*place).norm));
         let of_rows = rows.iter().map(|(_, error)| error.relative.min(error.absolute / size));
         let incoming = largest(given.iter().map(|(_, error)| error.relative));
-        incoming + largest(of_rows.chain(others.iter().map(|(_, error)| error.relative)))
+        let all = incoming + largest(of_rows.chain(others.iter().map(|(_, error)| error.relative)));
+        all.max(self.to_gradient_of_groups())
+    }
+
+    /// A group that varies less than the others has a gradient that is larger by as much, and so is the part of it that
+    /// an error of the same size is off by: the gradient shows by how much its groups exceed what all elements would
+    /// make of the incoming one. What the groups add to the gradient of a weight is off by as much.
+    fn to_gradient_of_groups(&self) -> f64 {
+        let (incoming, read) = self.node.incoming(&self.given, &self.saved);
+        let alike = |x: Place| {
+            let mut results = self.node.results().map(|slot| (self.place.0, slot));
+            results.find(|result| self.flow.shape(*result) == self.flow.shape(x))
+        };
+        let is_input = |place: Place| self.flow.shape(place).len() > 1 && !self.flow.side(place).is_result();
+        let of_input =
+            |&(x, error): &(Place, InputError)| Some((x, error, alike(x).filter(|_| is_input(x))?));
+        let Some((x, error, result)) = read.iter().find_map(of_input) else { return 0.0 };
+        let rms = |place: Place| self.flow.fact(place).norm / self.len(place).sqrt();
+        let named = |place: Place| self.flow.slot(place).is_some_and(|slot| slot.path.ends_with("weight"));
+        let weight = read.iter().find(|(place, _)| named(*place)).map_or(1.0, |(place, _)| rms(*place));
+        let arriving = largest(incoming.iter().map(|(place, _)| rms(*place))) * weight;
+        if arriving <= 0.0 {
+            return 0.0;
+        }
+        let deviation = rms(x) / spread_out(self.flow, x);
+        let exceeds = (rms(result) * deviation / arriving).max(1.0);
+        largest(incoming.iter().map(|(_, error)| error.relative)) + error.relative * exceeds
     }
 }

@@ -7,7 +7,7 @@ use crate::setting::Setting;
 /// Returns how many times more the last value of the part is off than its inputs and rounding explain.
 fn beyond(part: &Part) -> f64 {
     part.flow(|flow| {
-        let found = Walk::over(flow, &Setting::of(flow.pair));
+        let found = Walk::over(flow, &Setting::of(flow.pair), 0.0);
         let last = found.values.last().unwrap();
         last.error / last.explained.max(last.least)
     })

@@ -187,7 +187,7 @@ fn rows_that_are_summed_share_an_error_that_statistics_would_take_for_a_factor()
     part.op("Tensor.add.0.backward").tensor("input.0", &g, &g).tensor("output.0", &g, &g.map(|g| 1.01 * g));
     part.tensor("output.1", &rows(1.0), &rows(1.01));
     part.flow(|flow| {
-        let found = Walk::over(flow, &Setting::of(flow.pair));
+        let found = Walk::over(flow, &Setting::of(flow.pair), 0.0);
         let has_factor =
             |place| found.values.iter().any(|value| value.place == place && value.gain.is_some());
         assert_eq!((has_factor((1, 1)), has_factor((1, 2))), (true, false));
@@ -210,7 +210,7 @@ fn what_arrives_between_modules_may_be_off_at_its_extremes_as_what_came_before()
         part.op("Module.net.q.Linear.forward.0").tensor("input.0", &x, &read).tensor("output.0", &y, &made);
         part.op("Module.net.softmax.Softmax.forward.0").tensor("input.0", &z, &off);
         part.flow(|flow| {
-            let found = Walk::over(flow, &Setting::of(flow.pair));
+            let found = Walk::over(flow, &Setting::of(flow.pair), 0.0);
             found.values.iter().find(|value| value.place == (1, 0)).map(|value| value.explained).unwrap()
         })
     };

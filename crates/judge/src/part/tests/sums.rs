@@ -135,6 +135,56 @@ fn a_gradient_to_which_many_places_of_a_kernel_add_is_rounded_as_often() {
 }
 
 #[test]
+fn gradients_that_autograd_adds_up_in_a_module_may_cancel() {
+    // What a mean over places makes of a gradient that is nearly its own mean, less that gradient.
+    let g = Drawn::normal(44, &[40, 30]);
+    let left = Drawn::normal(45, &[40, 30]).map(|value| 0.01 * value);
+    let judged = |error: f64, inside: bool| {
+        let pooled = g.with(&left, |g, left| g + left);
+        let other = pooled.off(46, error);
+        let mut part = Part::of_binary32();
+        if inside {
+            part.op("Module.block.pool.AvgPool2d.backward.0").tensor("input.0", &g, &g);
+            part.tensor("output.0", &pooled, &other);
+        }
+        part.op("Module.block.Pooling.backward.0").tensor("input.0", &g, &g);
+        part.tensor("output.0", &left, &other.with(&g, |other, g| other - g)).judged("").findings.len()
+    };
+    assert_eq!(judged(2e-7, true), 0);
+    assert_eq!(judged(2e-7, false), 1);
+    assert!(judged(1e-3, true) > 0);
+}
+
+#[test]
+fn a_gradient_of_which_the_readers_make_opposite_parts_is_measured_by_these() {
+    let (x, y, g) =
+        (Drawn::normal(47, &[40, 30]), Drawn::normal(48, &[40, 30]), Drawn::normal(49, &[40, 30]));
+    let noise = |seed| Drawn::normal(seed, &[40, 30]).map(|value| 3e-8 * value);
+    let made = x.with(&y, f64::max);
+    let minus = g.map(|value| -value);
+    let judged = |readers: usize| {
+        let mut part = Part::of_binary32();
+        part.op("Torch.maximum.0.forward").tensor("input.0", &x, &x).tensor("input.1", &y, &y);
+        part.tensor("output.0", &made, &made);
+        for reader in 0..readers {
+            part.op(&format!("Tensor.__sub__.{reader}.forward")).tensor("input.0", &x, &x);
+            part.tensor("input.1", &made, &made);
+            let less = x.with(&made, |x, made| x - made);
+            part.tensor("output.0", &less, &less);
+        }
+        for reader in 0..readers {
+            let part_of = if reader == 0 { &g } else { &minus };
+            part.op(&format!("Tensor.__sub__.{reader}.backward")).tensor("input.0", part_of, part_of);
+            part.tensor("output.1", &part_of.map(|value| -value), &part_of.map(|value| -value));
+        }
+        part.op("Torch.maximum.0.backward").tensor("input.0", &noise(50), &noise(51));
+        named(&part.judged("")).len()
+    };
+    assert_eq!(judged(2), 0);
+    assert_eq!(judged(0), 1);
+}
+
+#[test]
 fn a_norm_is_rounded_as_a_sum_of_its_elements_is() {
     let of_one = |value: f64| Drawn { shape: vec![1], values: vec![value] };
     let judged = |rows: u64| {

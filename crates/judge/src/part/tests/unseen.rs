@@ -24,7 +24,7 @@ fn part(function: &str) -> Part {
 
 /// Returns what explains the gradient of the vector.
 fn explained(flow: &Flow<'_>) -> f64 {
-    let expected = Walk::over(flow, &Setting::of(flow.pair));
+    let expected = Walk::over(flow, &Setting::of(flow.pair), 0.0);
     expected.values.iter().find(|value| value.place.0 == 3).map_or(0.0, |value| value.explained)
 }
 

@@ -131,20 +131,6 @@ fn counts_keep_their_numbers_in_any_type() {
 }
 
 #[test]
-fn the_op_of_one_side_that_a_module_returns_is_named_and_not_the_module() {
-    let x = Drawn::normal(1, &[40, 30]);
-    let (tanh, sin) = (x.map(f64::tanh), x.map(f64::sin));
-    let mut part = Part::default();
-    part.op("Torch.add.0.forward").tensor("input.0", &x, &x).tensor("output.0", &x, &x);
-    part.op_of(0, "Torch.tanh.0.forward", &x, &tanh).op_of(1, "Torch.sin.0.forward", &x, &sin);
-    part.op("Module.block.Block.forward.0").tensor("input.0", &x, &x).tensor("output.0", &tanh, &sin);
-    part.op("Torch.add.1.forward").tensor("input.0", &x, &x).tensor("input.1", &tanh, &sin);
-    part.tensor("output.0", &x.with(&tanh, |x, y| x + y), &x.with(&sin, |x, y| x + y));
-    let judged = part.judged("");
-    assert_eq!(named(&judged), [("Torch.sin.0.forward", Cause::Structure)]);
-}
-
-#[test]
 fn what_checkpointing_computes_again_is_no_other_op() {
     let (x, g) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
     let tanh = x.map(f64::tanh);
@@ -163,6 +149,34 @@ fn what_checkpointing_computes_again_is_no_other_op() {
     };
     assert_eq!(judged(true), []);
     assert_eq!(judged(false), [Cause::Structure]);
+}
+
+#[test]
+fn the_op_of_one_side_that_a_module_returns_is_named_and_not_the_module() {
+    let x = Drawn::normal(1, &[40, 30]);
+    let (tanh, sin) = (x.map(f64::tanh), x.map(f64::sin));
+    let mut part = Part::default();
+    part.op("Torch.add.0.forward").tensor("input.0", &x, &x).tensor("output.0", &x, &x);
+    part.op_of(0, "Torch.tanh.0.forward", &x, &tanh).op_of(1, "Torch.sin.0.forward", &x, &sin);
+    part.op("Module.block.Block.forward.0").tensor("input.0", &x, &x).tensor("output.0", &tanh, &sin);
+    part.op("Torch.add.1.forward").tensor("input.0", &x, &x).tensor("input.1", &tanh, &sin);
+    part.tensor("output.0", &x.with(&tanh, |x, y| x + y), &x.with(&sin, |x, y| x + y));
+    let judged = part.judged("");
+    assert_eq!(named(&judged), [("Torch.sin.0.forward", Cause::Structure)]);
+}
+
+#[test]
+fn a_factor_of_the_backward_pass_follows_from_another_formula() {
+    let g = Drawn::normal(1, &[40, 30]);
+    let is_named = |error: f64| {
+        let mut part = Part::default();
+        part.op("Aten.mul.0.backward").tensor("input.0", &g, &g).number("input.1", [Some(0.9), Some(0.1)]);
+        part.tensor("output.0", &g.map(|g| 0.9 * g), &g.map(|g| 0.1 * g));
+        gradients(&mut part, error);
+        !part.judged("").findings.is_empty()
+    };
+    assert!(!is_named(NOISE));
+    assert!(is_named(1e-3));
 }
 
 #[test]
@@ -274,6 +288,26 @@ fn statistics_tell_that_half_of_the_gradients_is_lost_behind_the_backward_pass()
     };
     assert_eq!(judged(0.5), [Cause::Gradient]);
     assert_eq!(judged(0.98), []);
+}
+
+#[test]
+fn weights_that_one_side_alone_records_have_drifted_as_the_others() {
+    let (x, weight) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[30, 30]));
+    let made = x.linear(&weight);
+    let judged = |error: f64| {
+        let mut part = Part::of_later_step();
+        part.op_of(0, "Module.block.map.Conv2d.forward.0", &x, &made);
+        part.tensor_of_one("parameter.weight", &weight);
+        part.op("Module.block.Convolution.forward.0").tensor("input.0", &x, &x);
+        part.tensor("output.0", &made, &made.off(4, error));
+        let (drifted, read) = (weight.off(3, 1e-2), made.off(4, error));
+        part.op("Module.head.Linear.forward.0").tensor("input.0", &made, &read);
+        part.tensor("parameter.weight", &weight, &drifted);
+        part.tensor("output.0", &made.linear(&weight), &read.linear(&drifted));
+        part.judged("").findings.len()
+    };
+    assert_eq!(judged(1e-2), 0);
+    assert_eq!(judged(0.5), 1);
 }
 
 #[test]
