@@ -47,6 +47,9 @@ const NEARLY: f64 = 0.9;
 /// Likeness of two tensors of the same shape if nothing else is known.
 const UNKNOWN: f64 = 0.5;
 
+/// Decimal digits of a number that a program writes down.
+const WRITTEN: usize = 4;
+
 /// Properties by which one op is matched.
 #[derive(Debug)]
 pub(super) struct Facts<'a> {
@@ -114,7 +117,19 @@ pub fn value_key(record: &TensorRecord) -> Option<u64> {
     let (min, max) = (real(found.min())?, real(found.max())?);
     let norm = found.norm().or(found.mean()).map(f64::to_bits);
     // Constants cannot be told apart.
-    (min != max).then(|| hash(&(2, record.len(), min, max, norm)))
+    (min != max || is_telling(record)).then(|| hash(&(2, record.len(), min, max, norm)))
+}
+
+/// Returns true for a single number that hardly two computations make: one of binary32 or wider that needs more than
+/// half of the fraction bits of binary32, and more than four decimal digits. What a program writes down needs fewer.
+fn is_telling(record: &TensorRecord) -> bool {
+    let number = record.statistics.max().map(Number::as_f64).filter(|number| number.is_finite());
+    let is_wide = matches!(record.dtype.known(), Some(DType::F32 | DType::F64));
+    let Some(number) = number.filter(|_| record.len() == 1 && is_wide) else { return false };
+    #[expect(clippy::cast_possible_truncation, reason = "the bits of a rounded number tell as much")]
+    let number = number as f32;
+    let digits = format!("{number:e}").bytes().take_while(|&c| c != b'e').filter(u8::is_ascii_digit).count();
+    number.to_bits().trailing_zeros() < f32::MANTISSA_DIGITS / 2 && digits > WRITTEN
 }
 
 /// Like [`value_key`], but constants use their identity in the capture, if known, because many have equal
@@ -171,4 +186,29 @@ pub fn apart(b: &TensorRecord, c: &TensorRecord) -> Option<f64> {
         .filter_map(|(x, y, size)| Some(((x? - y?).abs() / size.max(f64::MIN_POSITIVE)).min(1.0)))
         .filter(finite)
         .reduce(f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use probe_dump::{RecordedDType, RecordedStatistics};
+
+    fn has_key(number: f64, dtype: DType, shape: &[u64]) -> bool {
+        let mut record = TensorRecord::new(RecordedDType::Known(dtype), shape.into());
+        let number = Some(Number::Float(number));
+        record.statistics = RecordedStatistics { min: number, max: number, mean: None, norm: None }.into();
+        value_key(&record).is_some()
+    }
+
+    #[test]
+    fn a_single_number_is_told_from_others_unless_a_program_writes_it_down() {
+        assert!(has_key(f64::from(1.0203_f32), DType::F32, &[]));
+        assert!(has_key(f64::from(0.713_147_2_f32), DType::F32, &[1]));
+        for constant in [0.0, 1.0, 0.5, f64::from(0.1_f32), f64::from(1e-5_f32), 1.0 / 1024.0, f64::NAN] {
+            assert!(!has_key(constant, DType::F32, &[]), "{constant}");
+        }
+        // Few numbers have so few bits, and other ops make the same; so may a whole tensor of one number.
+        assert!(!has_key(0.6875, DType::Bf16, &[]));
+        assert!(!has_key(f64::from(0.713_147_2_f32), DType::F32, &[2]));
+    }
 }
