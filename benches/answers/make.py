@@ -161,7 +161,7 @@ def work(model: str, folder: Path, tools: list[str], small: bool, data: bool, de
             shutil.rmtree(candidate)
             continue
         if case.tool != "probe":
-            seen = expected.recorded_names(candidate, case.steps[0])
+            seen = expected.recorded_names(candidate, case.steps[0]) | expected.recorded_names(baseline(case, case.task), case.steps[0])
             answers = [
                 expected.Answer([n for n in a.names if n[1] in seen or n[0] > case.steps[0]], a.how) for a in answers
             ]
