@@ -134,16 +134,17 @@ fn products(values: &[ExpectedError], excess: &[Excess], drift: &Drift) -> Optio
     if !drift.places.is_empty() && products.iter().all(|(value, _)| value.statistics_only) {
         return None;
     }
-    // Errors left by an earlier fault say nothing about their precision; statistics show only a part of it. Weights that have drifted
-    // move a product by somewhat more or less than expected: only one whose own error is larger shows it.
+    // What led to a product says nothing about its precision, and explains somewhat more or less than it is off by: a product
+    // whose own error is larger shows it. Without such, the others tell, but for weights that have drifted.
     let own = |value: &ExpectedError| {
         (value.error * value.error - value.explained * value.explained).max(0.0).sqrt()
     };
-    let of_drift = if drift.places.is_empty() { 0.0 } else { 1.0 };
-    let mut seen: Vec<f64> = coarse()
-        .filter(|(value, _)| !value.statistics_only && own(value) > of_drift * value.explained)
-        .map(|(value, _)| own(value))
-        .collect();
+    let (clear, carried): (Vec<&ExpectedError>, Vec<&ExpectedError>) = coarse()
+        .map(|(value, _)| *value)
+        .filter(|value| !value.statistics_only && own(value) > 0.0)
+        .partition(|value| own(value) > value.explained);
+    let telling = if clear.is_empty() && drift.places.is_empty() { carried } else { clear };
+    let mut seen: Vec<f64> = telling.into_iter().map(own).collect();
     let (middle, known) = if products.iter().all(|(value, _)| value.statistics_only) {
         // An allowance for what statistics do not show is no evidence of it.
         let shown = coarse().filter(|(value, _)| shows_more(value)).count();
