@@ -278,6 +278,14 @@ impl Part {
         self
     }
 
+    /// Says in which call of a module the last op ran.
+    pub(super) fn in_module(&mut self, call: &str) -> &mut Self {
+        for ops in &mut self.sides {
+            ops.last_mut().unwrap().parent = Some(call.into());
+        }
+        self
+    }
+
     /// Says that checkpointing made the candidate's last op again.
     pub(super) fn computed_again(&mut self) -> &mut Self {
         self.sides[1].last_mut().unwrap().recomputed = true;

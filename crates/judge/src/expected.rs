@@ -193,14 +193,25 @@ impl<'f, 'a> Walk<'f, 'a> {
             }
         }
         // What an op in place makes of a gradient was not recorded, and reaches what is recorded around it.
-        if node.is_backward() && node.results().next().is_none() {
-            most = self.passed_on(position).unwrap_or(0.0);
+        if node.is_backward() && self.hands_on(position) {
+            most = most.max(self.passed_on(position).unwrap_or(0.0));
         }
         self.note_unread(position);
         if node.op.name.phase() == Phase::Forward || node.op.name.phase() == Phase::Backward {
             let deeper = self.inside[position];
             self.note_inside(position, most.max(deeper));
         }
+    }
+
+    /// Returns true if an op has no results, or is in place and hands on what it was given: a hook sees another node than the
+    /// one that makes its gradient.
+    fn hands_on(&self, position: usize) -> bool {
+        let node = &self.flow.nodes[position];
+        let norms = |slot: usize| self.flow.fact((position, slot)).norms;
+        let is_given = |slot: usize| node.given().any(|given| norms(given) == norms(slot));
+        let mut results = node.results().peekable();
+        let (is_recorded, in_place) = (results.peek().is_some(), node.op.name.api().ends_with('_'));
+        (in_place || !is_recorded) && results.all(is_given)
     }
 
     /// Reports the size of an error and its precision to the surrounding module.

@@ -267,6 +267,16 @@ impl<'f, 'a> HardFaults<'f, 'a> {
         one_counts && !reads && self.flow.fact(place).judgement.error.get() == Some(0.0)
     }
 
+    /// Returns true for the backward pass of a function of several nodes of autograd, of which a hook sees the last, where
+    /// both sides show another one: a gradient has the shape of its value. (`linear` adds its bias in the product, or
+    /// behind it where the input is not contiguous.)
+    fn is_of_another_node(&self, position: usize) -> bool {
+        let node = &self.flow.nodes[position];
+        let is_function = node.is_backward() && node.op.name.kind() == OpKind::Api && !node.is_dispatcher();
+        is_function
+            && node.results().any(|slot| self.flow.fact((position, slot)).difference == Difference::Shape)
+    }
+
     /// Returns the cause of a certain fault in a result that nothing led to.
     fn fault(&self, place: Place, led: &[Place], error: f64) -> Option<Cause> {
         let node = &self.flow.nodes[place.0];
@@ -296,6 +306,7 @@ impl<'f, 'a> HardFaults<'f, 'a> {
                 let counts = || self.counts_in_another_type(place);
                 (!before(Difference::DType) && !by_list && !inner() && !counts()).then_some(Cause::DType)
             }
+            Difference::Shape | Difference::Missing if self.is_of_another_node(place.0) => None,
             Difference::Shape | Difference::Missing => {
                 let led = before(Difference::Shape) || before(Difference::Missing) || inner() || self.flipped;
                 (!led).then_some(Cause::Structure)

@@ -445,13 +445,19 @@ fn any_slot_key(slot: &Slot) -> Option<u64> {
 fn ends_alike(flow: &Flow<'_>, group: &Substitution) -> bool {
     let (Some(&b), Some(&c)) = (group.baseline.last(), group.candidate.last()) else { return true };
     let made: Vec<_> = tensors(&flow.nodes[c], true).collect();
-    let is_handed_on =
-        |y: &TensorRecord| flow.nodes[c].is_backward() && tensors(&flow.nodes[c], false).any(|x| alike(x, y));
+    let is_handed_on = |op: usize, y: &TensorRecord| {
+        flow.nodes[op].is_backward() && tensors(&flow.nodes[op], false).any(|x| alike(x, y))
+    };
+    if tensors(&flow.nodes[b], true).all(|x| is_handed_on(b, x))
+        && tensors(&flow.nodes[b], true).next().is_some()
+    {
+        return true;
+    }
     let others = flow.pair.substitutions.iter().flat_map(|group| &group.baseline).copied();
     let others = others.filter(|&other| flow.nodes[other].is_backward() && flow.nodes[c].is_backward());
     let results: Vec<_> =
         [b].into_iter().chain(others).flat_map(|op| tensors(&flow.nodes[op], true)).collect();
-    !made.is_empty() && made.iter().all(|y| is_handed_on(y) || results.iter().any(|x| alike(x, y)))
+    !made.is_empty() && made.iter().all(|y| is_handed_on(c, y) || results.iter().any(|x| alike(x, y)))
 }
 
 /// Returns true if both have as many elements and their extremes are close.

@@ -125,9 +125,10 @@ impl Walk<'_, '_> {
     /// Returns the coarsest precision in which an arrival may have been computed.
     fn precision_on_arrival(&self, place: Place, own: &'static Precision) -> &'static Precision {
         let run = self.setting.coarsest.filter(|_| self.setting.mixed.is_some());
-        // Unrecorded functions may have computed it under autocast.
+        // Unrecorded functions may have computed it under autocast, from what is off; statistics of coarse types hide that.
         let is_parameter = self.flow.side(place) == SlotSide::Parameter;
-        let unrecorded = self.setting.autocast.filter(|_| !is_parameter && self.worst > 0.0);
+        let may_be_off = self.worst > 0.0 || (self.multiplied && self.flow.fact(place).statistics_only);
+        let unrecorded = self.setting.autocast.filter(|_| !is_parameter && may_be_off);
         run.into_iter().chain(unrecorded).fold(own, Precision::coarser)
     }
 

@@ -15,12 +15,16 @@ const DIRECTED: f64 = 0.1;
 /// Fraction of an error from which on it counts as that of one element.
 const ONE_ELEMENT: f64 = 0.9;
 
+/// Distance of two whole numbers, and the rounding of a sketch.
+const NEXT: f64 = 1.0 + 1e-3;
+
 /// A factor of the inputs may be squared.
 const SQUARED: f64 = 2.0;
 
 impl Walk<'_, '_> {
     /// Returns true if the error of a gradient is that of one element that a choice let through on one side
-    /// only, and noise may have flipped that choice.
+    /// only, and noise may have flipped that choice; or if one element was rounded to the next whole number, as one that lies
+    /// at the threshold may be, however seldom that is.
     pub(super) fn may_be_one_choice(
         &self,
         place: Place,
@@ -28,6 +32,11 @@ impl Walk<'_, '_> {
         saved: &[(Place, InputError)],
     ) -> bool {
         let node = &self.flow.nodes[place.0];
+        if node.traits.kind == Kind::Stepped && !node.is_backward() {
+            let is_off = given.iter().any(|(_, error)| error.relative > 0.0);
+            let is_next = transfer::largest_error(self.flow, place).is_some_and(|alone| alone <= NEXT);
+            return is_off && is_next && self.is_one_element(place);
+        }
         if !(node.traits.chooses && (node.makes_gradients() || node.traits.is_gradient)) {
             return false;
         }

@@ -253,11 +253,17 @@ impl Walk<'_, '_> {
             || result.given.iter().take(1).any(|(given, _)| self.flow.fact(*given).len > fact.len);
         let is_kept =
             node.traits.kind == Kind::Normalisation && !node.is_backward() && place.1 > 0 && is_smaller();
+        // Other tools record no norm of complex numbers, and the extremes scale otherwise.
+        let has_norm = || {
+            let record = self.flow.slot(place).and_then(|slot| slot.value.tensor());
+            record.is_some_and(|record| record.statistics.norm().is_some())
+        };
+        let hides_it = fact.statistics_only
+            && (self.has_few_directions(place) || self.reads_drifted_weight(result.given) || !has_norm());
         let is_open = !node.is_composite()
             && !is_kept
+            && !hides_it
             && fact.norm >= CANCELS * norm
-            && !(fact.statistics_only
-                && (self.has_few_directions(place) || self.reads_drifted_weight(result.given)))
             && fact.len >= WITHOUT_DIRECTION;
         let gain = CommonFactor {
             error: fact.gain().abs() * fact.norm / norm,

@@ -135,6 +135,16 @@ impl Passage<'_, '_> {
             let is_divisor = divides && index + 1 == self.given.len();
             if is_divisor { of_divisor(self.flow, place, error) } else { error.relative }
         }))
+        .max(if divides { self.over_least_divisor() } else { 0.0 })
+    }
+
+    /// The least element of a divisor makes the most of what its dividend is off by, as a step of Adam does at an element
+    /// whose gradient is nearly zero, and no more than to turn the largest quotient round.
+    fn over_least_divisor(&self) -> f64 {
+        let [(x, error), (divisor, _)] = *self.given else { return 0.0 };
+        let least = self.flow.extremes(divisor).map_or(0.0, |(min, max)| min.max(-max));
+        let alone = error.absolute / self.len(x).sqrt() / least;
+        if least > 0.0 { alone.min(OPPOSITE * self.fact.largest) / self.scale } else { 0.0 }
     }
 
     /// The least elements have the largest relative error, which a logarithm makes absolute: that of a few of them.

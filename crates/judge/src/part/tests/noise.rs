@@ -59,6 +59,60 @@ fn one_of_many_signs_may_flip() {
 }
 
 #[test]
+fn one_element_at_a_threshold_may_be_rounded_to_the_next_whole_number() {
+    let mut x = Drawn::normal(42, &[40, 30]).map(|value| 4.0 * value);
+    x.values[5] = 1.5;
+    let rounded = |next: fn(f64) -> f64| -> [fn(f64) -> f64; 2] { [f64::round, next] };
+    // Hardly any flip is to be expected of an error this small.
+    let to = |off: f64, next| is_named("Torch.round.0.forward", &x, off, rounded(next));
+    assert!(!to(1e-10, |value| if (value - 1.5).abs() < 1e-6 { 1.0 } else { value.round() }));
+    assert!(to(1e-10, |value| if (value - 1.5).abs() < 1e-6 { 5.0 } else { value.round() }));
+    assert!(to(1e-10, f64::floor));
+}
+
+#[test]
+fn a_small_divisor_makes_most_of_what_its_dividend_is_off_by() {
+    // The first step of Adam, whose divisor is the size of the gradient.
+    let mut gradient = Drawn::normal(43, &[40, 30]).map(|value| value + 0.1 * value.signum());
+    gradient.values[10] = 1e-4;
+    let mut other = gradient.off(44, 1e-3);
+    other.values[10] = -1e-4;
+    let size = gradient.map(f64::abs);
+    let step = |gradient: &Drawn| gradient.with(&size, |g, size| g / size);
+    let named = |by: f64| {
+        let mut part = Part::default();
+        part.op("Tensor.abs.0.forward").tensor("input.0", &gradient, &other);
+        part.tensor("output.0", &gradient.map(f64::abs), &other.map(f64::abs));
+        part.op("Tensor.__truediv__.0.forward").tensor("input.0", &gradient, &other);
+        part.tensor("input.1", &size, &size);
+        part.tensor("output.0", &step(&gradient), &step(&other).map(|value| by * value));
+        part.judged("").findings.iter().any(|found| found.op == "Tensor.__truediv__.0.forward")
+    };
+    assert_eq!((named(1.0), named(3.0)), (false, true));
+}
+
+#[test]
+fn a_gradient_that_an_op_in_place_hands_on_may_be_gated_behind_it() {
+    let (x, gradient) = (Drawn::normal(45, &[40, 30]), Drawn::normal(46, &[40, 30]));
+    let off = x.off(47, 3e-3);
+    let gated = |x: &Drawn| x.with(&gradient, |x, g| if x > 0.0 { g } else { 0.0 });
+    let named = |function: &str| {
+        let mut part = Part::default();
+        part.op(&format!("Tensor.{function}.0.forward")).tensor("input.0", &x, &off);
+        part.tensor("output.0", &x.map(|x| x.max(0.0)), &off.map(|x| x.max(0.0)));
+        part.in_module("Module.block.Block.forward.0");
+        part.op("Module.block.Block.forward.0").tensor("input.0", &x, &off);
+        part.tensor("output.0", &x.map(|x| x.max(0.0)), &off.map(|x| x.max(0.0)));
+        part.op(&format!("Tensor.{function}.0.backward")).tensor("input.0", &gradient, &gradient);
+        part.tensor("output.0", &gradient, &gradient).in_module("Module.block.Block.backward.0");
+        part.op("Module.block.Block.backward.0").tensor("input.0", &gradient, &gradient);
+        part.tensor("output.0", &gated(&x), &gated(&off));
+        part.judged("").findings.iter().any(|found| found.op == "Module.block.Block.backward.0")
+    };
+    assert_eq!((named("relu_"), named("tanh_")), (false, true));
+}
+
+#[test]
 fn a_view_that_nobody_recorded_has_the_error_of_what_it_views() {
     let (x, weight, incoming) =
         (Drawn::normal(50, &[40, 30]), Drawn::normal(51, &[20, 30]), Drawn::normal(52, &[40, 20]));

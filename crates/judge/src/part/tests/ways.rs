@@ -49,6 +49,28 @@ fn a_way_that_leads_to_the_same_gradients_is_no_fault() {
 }
 
 #[test]
+fn a_hook_may_see_another_node_of_a_function_on_each_side() {
+    let (x, weight, incoming) =
+        (Drawn::normal(70, &[4, 10, 30]), Drawn::normal(71, &[20, 30]), Drawn::normal(72, &[4, 10, 20]));
+    let flat = Drawn { shape: vec![40, 20], values: incoming.values.clone() };
+    let bias = Drawn::normal(73, &[20]);
+    let named_with = |phase: &str, other: &Drawn| {
+        let mut part = Part::default();
+        part.op("Functional.linear.0.forward").tensor("input.0", &x, &x).tensor("input.1", &weight, &weight);
+        part.tensor("output.0", &incoming, &incoming);
+        part.op(&format!("Functional.linear.{phase}")).tensor("input.0", &incoming, &incoming);
+        part.tensor("output.0", &flat, other);
+        if other.shape != flat.shape {
+            part.tensor_of_one("output.1", &bias);
+        }
+        named(&part.judged("")).len()
+    };
+    assert_eq!(named_with("0.backward", &flat), 0);
+    assert_eq!(named_with("0.backward", &incoming), 0);
+    assert_eq!(named_with("1.forward", &incoming), 1);
+}
+
+#[test]
 fn calls_that_differ_in_their_gradients_alone_are_named_in_the_forward_pass() {
     let (x, g) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[40, 30]));
     let (tanh, other) = (x.map(f64::tanh), g.map(|value| value * value));
