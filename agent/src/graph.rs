@@ -16,7 +16,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::control;
@@ -198,8 +198,30 @@ fn keep(handle: usize, graph: Graph) {
     graphs().get_or_insert_default().insert(handle, Arc::new(graph));
 }
 
+/// Graphs that are gone although the writer has not read all of their copies, which keeps their memory.
+static GONE: Mutex<Vec<Weak<Graph>>> = Mutex::new(Vec::new());
+
+fn gone() -> MutexGuard<'static, Vec<Weak<Graph>>> {
+    GONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Removes a graph that is gone.
 fn forget(handle: usize) {
-    let gone = graphs().as_mut().and_then(|graphs| graphs.remove(&handle));
-    drop(gone);
+    let Some(graph) = graphs().as_mut().and_then(|graphs| graphs.remove(&handle)) else { return };
+    if *graph.unread() > 0 {
+        gone().push(Arc::downgrade(&graph));
+    }
+}
+
+/// Waits until the writer has read the copies of graphs that are gone, so that the next graph has their memory: not while
+/// one is captured, and no longer than the writer is waited for elsewhere.
+fn wait_for_gone() {
+    const LOOK: Duration = Duration::from_millis(1);
+    let patience = Settings::get().map_or(0, |settings| settings.patience);
+    let until = Instant::now() + Duration::from_secs(patience);
+    for graph in std::mem::take(&mut *gone()) {
+        while graph.strong_count() > 0 && !is_any_captured() && Instant::now() < until {
+            std::thread::sleep(LOOK);
+        }
+    }
 }

@@ -150,6 +150,10 @@ pub(crate) fn outside_captures<T>(in_haste: impl Fn() -> bool, work: impl FnOnce
 /// here; returns whether they can.
 pub(super) fn announce() -> bool {
     let wanted = notes::guarded("a capture", || control::will_record() && Recorder::get().is_some());
+    if wanted == Some(true) {
+        // The writer may wait for the end of captures: before this one is announced.
+        notes::guarded("a capture", super::wait_for_gone);
+    }
     let mut count = locked(&UNDER_WAY.0);
     let prepare = || {
         let (Some(settings), Ok(runtime)) = (Settings::get(), Runtime::get()) else { return false };
