@@ -120,9 +120,11 @@ pub(super) fn of<'a>(
         }
         candidates.retain(|candidate| !is_behind(flow, group, candidate));
     }
-    if fault.is_none() {
-        fault = right_before(flow, &harmless, candidates).or_else(|| cut_before(flow, candidates));
+    // A group of the backward pass follows from what the forward pass shows before it.
+    if fault.as_ref().is_none_or(|fault| candidates.iter().any(|candidate| candidate.op < fault.op)) {
+        fault = right_before(flow, &harmless, candidates).or(fault);
     }
+    fault = fault.or_else(|| cut_before(flow, candidates));
     if let Some(fault) = &fault {
         // For a fault behind the backward pass the forward call is named, and its own group may agree.
         harmless.retain(|group| !group.baseline.iter().chain(&group.candidate).any(|&op| op == fault.op));
