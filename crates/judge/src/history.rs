@@ -161,8 +161,11 @@ fn choose_arrivals(flow: &Flow<'_>, expected: &mut ExpectedErrors, step: u64, be
     let apart: Vec<Place> = weights.iter().filter(differing).map(|value| value.place).collect();
     let most = apart.len() as f64 > MAJORITY * weights.len() as f64;
     let judges_weights = begins && (step == 0 || !most);
-    let unlike =
-        if begins && !judges_weights { update::unlike_from_the_start(flow) } else { Identities::default() };
+    let mut unlike = Identities::default();
+    if begins && !judges_weights {
+        unlike = update::unlike_from_the_start(flow);
+        unlike.extend(update::unlike_by_extremes(flow, &apart));
+    }
     let turned = if judges_weights && step > 0 { update::turned(flow) } else { Identities::default() };
     let is_turned =
         |place: Place| flow.fact(place).identity.is_some_and(|identity| turned.contains(&identity));

@@ -19,7 +19,7 @@ use super::median::median;
 use super::ops::Kind;
 use super::precision::Precision;
 use super::value::{ExpectedError, Family, ValueKind};
-pub(super) use apart::{gone_apart, turned, unlike_from_the_start};
+pub(super) use apart::{gone_apart, turned, unlike_by_extremes, unlike_from_the_start};
 use change::Change;
 pub(super) use follower::follower;
 use moments::Moments;

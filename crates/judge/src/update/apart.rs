@@ -1,10 +1,13 @@
 //! How far the steps before a recording have moved the weights of the two runs apart, in changes of the first step that was
 //! recorded. Noise moves them little, and what differs from the start as far as updates go that have nothing in common.
 
+use std::collections::HashMap;
+
 use super::super::difference::{Identities, Identity};
-use super::super::flow::Flow;
+use super::super::flow::{Flow, Place};
 use super::super::median::median;
 use super::{Change, Given, State, Written, changes_parameters, written};
+use probe_dump::{Slot, SlotSide};
 
 /// Multiple of the usual distance of matrices, in steps, beyond which one stands out: earlier steps may have been larger
 /// than this one, but for all alike.
@@ -82,6 +85,48 @@ pub(in super::super) fn unlike_from_the_start(flow: &Flow<'_>) -> Identities {
         |moved: &Moved| moved.cosine < unrelated && (alike > related || moved.steps > APART * usual);
     let unlike = moved.into_iter().filter(|moved| moved.is_beyond(flow) && stands_out(moved));
     unlike.map(|moved| moved.identity).collect()
+}
+
+/// Multiple of the usual distance of the extremes of matrices beyond which those of one stand out, and their least
+/// distance relative to the larger.
+const OTHER_EXTREMES: (f64, f64) = (64.0, 0.1);
+
+/// Returns the matrices among these of which statistics tell that they were not the same when the runs began: their largest
+/// and their least element are both far off, and hardly those of the others.
+pub(in super::super) fn unlike_by_extremes(flow: &Flow<'_>, weights: &[Place]) -> Identities {
+    let off = |b: f64, c: f64| (b - c).abs() / b.abs().max(c.abs()).max(f64::MIN_POSITIVE);
+    let told = |&(op, slot): &Place| {
+        let fact = flow.fact((op, slot));
+        let (b, c) = flow.pair.slot_at(op, slot);
+        let (b, c) = (extremes(b?)?, extremes(c?)?);
+        let is_asked = fact.statistics_only && flow.is_matrix((op, slot));
+        Some((fact.identity.filter(|_| is_asked)?, off(b[0], c[0]).min(off(b[1], c[1]))))
+    };
+    // Beside them, views of results that were not recorded require a gradient, and are none where modules tell their own.
+    let owned: Identities = flow
+        .nodes
+        .iter()
+        .enumerate()
+        .flat_map(|(op, node)| {
+            (0..node.slot_count())
+                .filter(move |&slot| flow.side((op, slot)) == SlotSide::Parameter)
+                .filter_map(move |slot| flow.fact((op, slot)).identity)
+        })
+        .collect();
+    let is_weight = |identity: &Identity| owned.is_empty() || owned.contains(identity);
+    let matrices: HashMap<Identity, f64> =
+        weights.iter().filter_map(told).filter(|(identity, _)| is_weight(identity)).collect();
+    let usual = median(&mut matrices.values().copied().collect::<Vec<f64>>());
+    let (times, least) = OTHER_EXTREMES;
+    let is_told = matrices.len() >= MANY_MATRICES;
+    let is_other = |off: f64| is_told && off > least.max(times * usual);
+    matrices.into_iter().filter(|&(_, off)| is_other(off)).map(|(identity, _)| identity).collect()
+}
+
+/// Returns the least and the largest element that were recorded.
+fn extremes(slot: &Slot) -> Option<[f64; 2]> {
+    let statistics = &slot.value.tensor()?.statistics;
+    Some([statistics.min()?.as_f64(), statistics.max()?.as_f64()])
 }
 
 /// Returns the matrices that stand out by how far earlier steps would have had to move them, or all if the first few steps have

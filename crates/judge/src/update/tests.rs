@@ -207,3 +207,29 @@ fn a_matrix_that_has_nothing_in_common_with_its_partner_was_not_loaded() {
     let named: Vec<_> = judged.findings.iter().map(|found| (found.op.as_str(), found.cause)).collect();
     assert_eq!(named, [("Functional.linear.2.forward", Cause::Input)]);
 }
+
+#[test]
+fn statistics_tell_a_matrix_that_was_not_loaded_by_both_its_ends() {
+    let judged = |other: fn(&Drawn) -> Drawn| {
+        let mut part = Part::of_statistics().later();
+        for call in 0..4 {
+            let x = Drawn::normal(80 + call, &[40, 30]);
+            let weight = Drawn::normal(84 + call, &[20, 30]);
+            let drifted = if call == 2 { other(&weight) } else { weight.off(88 + call, 1e-4) };
+            part.op(&format!("Functional.linear.{call}.forward")).tensor("input.0", &x, &x);
+            part.tensor("input.1", &weight, &drifted).requires_grad();
+            part.tensor("output.0", &x.linear(&weight), &x.linear(&drifted));
+        }
+        let judged = part.judged("");
+        judged.findings.iter().map(|found| (found.op.clone(), found.cause)).collect::<Vec<_>>()
+    };
+    let expected = [("Functional.linear.2.forward".to_owned(), Cause::Input)];
+    assert_eq!(judged(|weight| weight.map(|value| 0.5 * value)), expected);
+    assert_eq!(judged(|weight| weight.off(92, 1e-3)), []);
+    let with_one_end = |weight: &Drawn| {
+        let mut other = weight.clone();
+        other.values[7] = 9.0;
+        other
+    };
+    assert_eq!(judged(with_one_end), []);
+}
