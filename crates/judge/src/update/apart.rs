@@ -27,9 +27,10 @@ const FIRST_STEPS: f64 = 8.0;
 /// Least number of matrices whose median is asked.
 const MANY_MATRICES: usize = 3;
 
-/// A matrix that a recorded optimizer changed.
+/// A parameter that a recorded optimizer changed.
 struct Moved {
     identity: Identity,
+    is_matrix: bool,
     /// Distance of the two sides before the change, in changes of this step.
     steps: f64,
     /// Cosine of the two sides.
@@ -37,6 +38,13 @@ struct Moved {
 }
 
 /// Returns the matrices that recorded ops changed, as they were before.
+fn moved_matrices(flow: &Flow<'_>) -> Vec<Moved> {
+    let mut moved = moved(flow);
+    moved.retain(|moved| moved.is_matrix);
+    moved
+}
+
+/// Returns the parameters that recorded ops changed, as they were before.
 fn moved(flow: &Flow<'_>) -> Vec<Moved> {
     let mut moved = Vec::new();
     for position in (0..flow.nodes.len()).filter(|&position| changes_parameters(flow, position)) {
@@ -47,12 +55,12 @@ fn moved(flow: &Flow<'_>) -> Vec<Moved> {
             else {
                 continue;
             };
-            let change = Change::of(&was, &is).filter(|_| flow.is_matrix(before));
+            let is_matrix = flow.is_matrix(before);
             let (b, c) = fact.norms;
             let cosine = (b * b + c * c - fact.distance * fact.distance) / (2.0 * b * c);
-            moved.extend(change.map(|change| {
+            moved.extend(Change::of(&was, &is).map(|change| {
                 let steps = fact.distance / change.size[0].max(change.size[1]);
-                Moved { identity, steps, cosine }
+                Moved { identity, is_matrix, steps, cosine }
             }));
         }
     }
@@ -77,7 +85,7 @@ pub(in super::super) struct Apart {
 /// Returns the matrices that were not the same when the runs began: they are further apart than earlier steps have moved them, and
 /// have next to nothing in common with their partners, though the others have or are much less apart.
 pub(in super::super) fn unlike_from_the_start(flow: &Flow<'_>) -> Identities {
-    let moved = moved(flow);
+    let moved = moved_matrices(flow);
     let usual = median(&mut moved.iter().map(|moved| moved.steps).collect::<Vec<f64>>());
     let alike = median(&mut moved.iter().map(|moved| moved.cosine).collect::<Vec<f64>>());
     let (unrelated, related) = RELATED;
@@ -134,7 +142,7 @@ fn extremes(slot: &Slot) -> Option<[f64; 2]> {
 pub(in super::super) fn gone_apart(flow: &Flow<'_>) -> Apart {
     let step = flow.pair.step as f64;
     // Before the first step nothing has moved.
-    let moved = if flow.pair.step > 0 { moved(flow) } else { Vec::new() };
+    let moved = if flow.pair.step > 0 { moved_matrices(flow) } else { Vec::new() };
     let usual = median(&mut moved.iter().map(|moved| moved.steps).collect::<Vec<f64>>());
     let is_told = step <= FIRST_STEPS && moved.len() >= MANY_MATRICES;
     let all = is_told && usual > UNRELATED * step;
@@ -143,7 +151,7 @@ pub(in super::super) fn gone_apart(flow: &Flow<'_>) -> Apart {
     Apart { matrices: apart.map(|moved| moved.identity).collect(), all }
 }
 
-/// Returns the matrices that are no further apart than as many steps make. Beside weights that are equal to the bit it is noise that
+/// Returns the parameters that are no further apart than as many steps make. Beside weights that are equal to the bit it is noise that
 /// turned steps there: all of them would differ if one had from the start.
 pub(in super::super) fn turned(flow: &Flow<'_>) -> Identities {
     let within = moved(flow).into_iter().filter(|moved| !moved.is_beyond(flow));

@@ -180,6 +180,29 @@ fn few_elements_whose_step_noise_turned_are_no_other_weight() {
 }
 
 #[test]
+fn an_element_of_a_vector_whose_step_noise_turned_is_no_other_weight() {
+    let judged = |size: f64| {
+        let (x, scale) = (Drawn::normal(20, &[40, 30]), Drawn::normal(63, &[30]));
+        let mut other = scale.clone();
+        other.values[7] += size;
+        let wide = |scale: &Drawn| Drawn { shape: vec![40, 30], values: scale.values.repeat(40) };
+        let mut part = Part::of_later_step();
+        part.op("Tensor.mul.0.forward").tensor("input.0", &x, &x);
+        part.tensor("input.1", &scale, &other).requires_grad();
+        let times = |scale: &Drawn| x.with(&wide(scale), |x, scale| x * scale);
+        part.tensor("output.0", &times(&scale), &times(&other));
+        let gradient = Drawn::normal(64, &[30]);
+        let after = |before: &Drawn| before.with(&gradient, |before, gradient| before - 1e-2 * gradient);
+        part.op("Optimizer.Lion.step.0").tensor("parameter.scale", &scale, &other).sketched();
+        part.tensor("input.grad.scale", &gradient, &gradient);
+        part.tensor("output.parameter.scale", &after(&scale), &after(&other)).sketched();
+        late_in(part, &moved(0.0)).findings.len()
+    };
+    assert_eq!(judged(0.02), 0);
+    assert_eq!(judged(2.0), 1, "no step is that long");
+}
+
+#[test]
 fn a_matrix_that_is_further_apart_than_steps_go_is_named_where_nothing_else_is() {
     let mut matrices = moved(0.1);
     let other = Drawn::normal(40, &[20, 30]);
