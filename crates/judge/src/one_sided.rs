@@ -72,6 +72,9 @@ pub(super) fn tensor(flow: &Flow<'_>, place: Place, led: &[Place]) -> bool {
     if facts().any(|fact| fact.difference.hides_numbers()) {
         return false;
     }
+    if weighs_classes(flow, place) {
+        return node.results().any(|slot| !flow.fact((place.0, slot)).exact);
+    }
     let given = facts().map(Fact::relative).fold(0.0, f64::max);
     node.results().map(|slot| flow.fact((place.0, slot))).any(|fact| {
         let rounding = fact.dtype.and_then(Precision::of).map_or(0.0, |precision| precision.unknown);
@@ -80,6 +83,19 @@ pub(super) fn tensor(flow: &Flow<'_>, place: Place, led: &[Place]) -> bool {
         let bound = (BEYOND * given.max(rounding)).max(least);
         fact.difference == Difference::Numbers && fact.relative() > bound
     })
+}
+
+/// Returns true for the weights of a loss that one side alone gives, if they are not all alike: whatever the two runs have
+/// drifted by, one of them has another loss.
+pub(super) fn weighs_classes(flow: &Flow<'_>, place: Place) -> bool {
+    let base = flow.nodes[place.0].base;
+    let is_loss = base.ends_with("loss") || base.contains("cross_entropy");
+    let name = flow.slot(place).and_then(|slot| parameter(base, &slot.path));
+    let (b, c) = flow.pair.slot_at(place.0, place.1);
+    let [b, c] = [b, c].map(|slot| slot.and_then(|slot| slot.value.tensor()));
+    let is_varied = |record: &TensorRecord| record.statistics.min() != record.statistics.max();
+    let is_of_one = b.xor(c).is_some_and(is_varied);
+    is_loss && is_of_one && matches!(name, Some("weight" | "pos_weight"))
 }
 
 /// Returns the option that an argument of an optimizer sets for a group after the first: `lr` for `kwarg.1.lr`.

@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use super::converging::Agreement;
 use super::{Candidate, Cause, Flow, Node};
 use crate::difference::{Difference, Fact};
+use crate::one_sided;
 use crate::ops::{is_dimension, parameter};
 use probe_dump::{Number, Scalar, Slot, Value};
 
@@ -25,7 +26,8 @@ pub(super) fn without_same_calls(
 
 fn is_same(flow: &Flow<'_>, agreement: &Agreement<'_, '_>, op: usize) -> bool {
     let node = &flow.nodes[op];
-    if node.is_module() || node.traits.optimizes {
+    let is_weighed = || node.given().any(|slot| one_sided::weighs_classes(flow, (op, slot)));
+    if node.is_module() || node.traits.optimizes || is_weighed() {
         return false;
     }
     let differing: Vec<usize> =

@@ -133,6 +133,24 @@ fn a_tensor_of_one_side_alone_is_an_argument_where_it_changes_the_result() {
     assert_eq!(judged(&weighted.off(3, NOISE)), []);
 }
 
+#[test]
+fn weights_of_a_loss_are_an_argument_whatever_the_runs_have_drifted_by() {
+    let judged = |weights: &Drawn| {
+        let (x, aims) = (Drawn::normal(78, &[40, 30]), Drawn::normal(79, &[40, 30]));
+        let (drifted, loss) = (x.off(80, 0.1), Drawn { shape: vec![1], values: vec![0.75] });
+        let mut part = Part::of_later_step();
+        part.op("Torch.tanh.0.forward").tensor("input.0", &x, &drifted).requires_grad();
+        part.tensor("output.0", &x.map(f64::tanh), &drifted.map(f64::tanh));
+        part.op("Functional.binary_cross_entropy_with_logits.0.forward");
+        part.tensor("input.0", &x.map(f64::tanh), &drifted.map(f64::tanh)).tensor("input.1", &aims, &aims);
+        part.tensor_of_one("kwarg.pos_weight", weights);
+        part.tensor("output.0", &loss, &loss.map(|loss| 1.02 * loss));
+        named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(judged(&Drawn::normal(81, &[30])), [Cause::Argument]);
+    assert_eq!(judged(&Drawn::normal(81, &[30]).map(|_| 1.0)), []);
+}
+
 /// Returns what is named of counts that one side makes as floats, and of a tensor that it so makes of another.
 fn named_of_counts(name: &str, reads: bool) -> Vec<Cause> {
     let (x, counts) = (Drawn::normal(1, &[40, 30]), Drawn::normal(2, &[12]).map(f64::round));
