@@ -214,7 +214,8 @@ fn forget(handle: usize) {
 }
 
 /// Waits until the writer has read the copies of graphs that are gone, so that the next graph has their memory: not while
-/// one is captured, and no longer than the writer is waited for elsewhere.
+/// one is captured, and no longer than the writer is waited for elsewhere. A replay lets go of its graph, and of the memory,
+/// only after it has said that it is read: so it is not enough to wait for that.
 fn wait_for_gone() {
     const LOOK: Duration = Duration::from_millis(1);
     let patience = Settings::get().map_or(0, |settings| settings.patience);

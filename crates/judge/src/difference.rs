@@ -167,6 +167,8 @@ pub(super) struct Fact {
     pub(super) norm: f64,
     /// Norms of both sides as recorded; without hashes they identify tensors.
     pub(super) norms: (f64, f64),
+    /// A norm was not recorded, as that of complex numbers by other tools: it is a bound by the largest element.
+    pub(super) lacks_norm: bool,
     /// Largest magnitude of the baseline; 0 if unknown.
     pub(super) largest: f64,
     /// Fraction of the elements of an exact type that differ, in (0, 1]; 0 if none differs.
@@ -221,6 +223,7 @@ impl Fact {
             is_measured: false,
             norm: 0.0,
             norms: (0.0, 0.0),
+            lacks_norm: false,
             largest: 0.0,
             flipped: 0.0,
             exact: false,
@@ -261,7 +264,7 @@ impl Fact {
     /// statistics, by half of it.
     pub(super) fn gain(&self) -> f64 {
         let (b, c) = self.norms;
-        if self.swamped || self.distance <= 0.0 || b <= 0.0 {
+        if self.swamped || self.lacks_norm || self.distance <= 0.0 || b <= 0.0 {
             return 0.0;
         }
         // With statistics, use the norms alone: noise without direction adds half its square to their ratio.

@@ -450,9 +450,8 @@ fn ends_alike(flow: &Flow<'_>, group: &Substitution) -> bool {
     let is_handed_on = |op: usize, y: &TensorRecord| {
         flow.nodes[op].is_backward() && tensors(&flow.nodes[op], false).any(|x| alike(x, y))
     };
-    if tensors(&flow.nodes[b], true).all(|x| is_handed_on(b, x))
-        && tensors(&flow.nodes[b], true).next().is_some()
-    {
+    let mut given = tensors(&flow.nodes[b], true).peekable();
+    if given.peek().is_some() && given.all(|x| is_handed_on(b, x)) {
         return true;
     }
     let others = flow.pair.substitutions.iter().flat_map(|group| &group.baseline).copied();

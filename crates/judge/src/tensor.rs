@@ -68,8 +68,10 @@ pub(super) fn compare(
     fact.is_overwritten = view.uninitialised && !side.is_result();
     fact.len = b.len() as f64;
     fact.norms = (recorded_norm(b), recorded_norm(c));
+    fact.lacks_norm = [b, c].iter().any(|record| record.statistics.norm().is_none());
     if let Some(metrics) = view.evidence.measured() {
         fact.norms = (metrics.baseline.norm, metrics.candidate.norm);
+        fact.lacks_norm = false;
     }
     fact.is_float = fact.dtype.and_then(Precision::of).is_some() && fact.len > 0.0;
     let (of_baseline, of_candidate) = largest((b, c), view.evidence);

@@ -105,7 +105,7 @@ fn norms_apart(flow: &Flow<'_>, (op, slot): Place, other: &Slot) -> f64 {
 }
 
 /// Returns the largest and the least element.
-fn extremes(slot: &Slot) -> Option<[f64; 2]> {
+pub(super) fn extremes(slot: &Slot) -> Option<[f64; 2]> {
     let statistics = &slot.value.tensor()?.statistics;
     Some([statistics.max()?.as_f64(), statistics.min()?.as_f64()])
 }

@@ -23,8 +23,7 @@ const SQUARED: f64 = 2.0;
 
 impl Walk<'_, '_> {
     /// Returns true if the error of a gradient is that of one element that a choice let through on one side
-    /// only, and noise may have flipped that choice; or if one element was rounded to the next whole number, as one that lies
-    /// at the threshold may be, however seldom that is.
+    /// only, and noise may have flipped that choice.
     pub(super) fn may_be_one_choice(
         &self,
         place: Place,
@@ -32,11 +31,6 @@ impl Walk<'_, '_> {
         saved: &[(Place, InputError)],
     ) -> bool {
         let node = &self.flow.nodes[place.0];
-        if node.traits.kind == Kind::Stepped && !node.is_backward() {
-            let is_off = given.iter().any(|(_, error)| error.relative > 0.0);
-            let is_next = transfer::largest_error(self.flow, place).is_some_and(|alone| alone <= NEXT);
-            return is_off && is_next && self.is_one_element(place);
-        }
         if !(node.traits.chooses && (node.makes_gradients() || node.traits.is_gradient)) {
             return false;
         }
@@ -47,6 +41,17 @@ impl Walk<'_, '_> {
         let incoming = given.first().map_or(0.0, |(place, _)| self.flow.fact(*place).largest);
         alone.is_some_and(|alone| alone >= ONE_ELEMENT * fact.distance && alone <= SQUARED * incoming)
             && transfer::flips(fact.len, near) > ONE_FLIP
+    }
+
+    /// Returns true if one element of what is off was rounded to the next whole number, as one that lies at the threshold may
+    /// be, however seldom that is.
+    pub(super) fn is_rounded_to_the_next(&self, place: Place, given: &[(Place, InputError)]) -> bool {
+        let node = &self.flow.nodes[place.0];
+        node.traits.kind == Kind::Stepped
+            && !node.is_backward()
+            && given.iter().any(|(_, error)| error.relative > 0.0)
+            && transfer::largest_error(self.flow, place).is_some_and(|alone| alone <= NEXT)
+            && self.is_one_element(place)
     }
 
     /// Returns true if nearly all of the error of a value is that of one element.

@@ -215,7 +215,9 @@ impl Walk<'_, '_> {
         if result.inputs().any(|(place, _)| flow.fact(*place).difference.hides_numbers()) {
             explained = explained.max(1.0);
         }
-        if self.may_be_one_choice(place, result.given, result.saved) {
+        if self.may_be_one_choice(place, result.given, result.saved)
+            || self.is_rounded_to_the_next(place, result.given)
+        {
             explained = explained.max(fact.distance / norm);
         }
         explained = explained.max(unseen.unwrap_or(0.0));
@@ -253,13 +255,8 @@ impl Walk<'_, '_> {
             || result.given.iter().take(1).any(|(given, _)| self.flow.fact(*given).len > fact.len);
         let is_kept =
             node.traits.kind == Kind::Normalisation && !node.is_backward() && place.1 > 0 && is_smaller();
-        // Other tools record no norm of complex numbers, and the extremes scale otherwise.
-        let has_norm = || {
-            let record = self.flow.slot(place).and_then(|slot| slot.value.tensor());
-            record.is_some_and(|record| record.statistics.norm().is_some())
-        };
         let hides_it = fact.statistics_only
-            && (self.has_few_directions(place) || self.reads_drifted_weight(result.given) || !has_norm());
+            && (self.has_few_directions(place) || self.reads_drifted_weight(result.given));
         let is_open = !node.is_composite()
             && !is_kept
             && !hides_it

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use super::super::difference::{Identities, Identity};
 use super::super::flow::{Flow, Place};
 use super::super::median::median;
+use super::super::wiring::extremes;
 use super::{Change, Given, State, Written, changes_parameters, written};
-use probe_dump::{Slot, SlotSide};
+use probe_dump::SlotSide;
 
 /// Multiple of the usual distance of matrices, in steps, beyond which one stands out: earlier steps may have been larger
 /// than this one, but for all alike.
@@ -110,31 +111,25 @@ pub(in super::super) fn unlike_by_extremes(flow: &Flow<'_>, weights: &[Place]) -
         let is_asked = fact.statistics_only && flow.is_matrix((op, slot));
         Some((fact.identity.filter(|_| is_asked)?, off(b[0], c[0]).min(off(b[1], c[1]))))
     };
-    // Beside them, views of results that were not recorded require a gradient, and are none where modules tell their own.
-    let owned: Identities = flow
+    let mut matrices: HashMap<Identity, f64> = weights.iter().filter_map(told).collect();
+    if matrices.len() < MANY_MATRICES {
+        return Identities::default();
+    }
+    // A result that no function was recorded for requires a gradient as well: where modules say which values are parameters,
+    // others are none.
+    let places = flow
         .nodes
         .iter()
         .enumerate()
-        .flat_map(|(op, node)| {
-            (0..node.slot_count())
-                .filter(move |&slot| flow.side((op, slot)) == SlotSide::Parameter)
-                .filter_map(move |slot| flow.fact((op, slot)).identity)
-        })
-        .collect();
-    let is_weight = |identity: &Identity| owned.is_empty() || owned.contains(identity);
-    let matrices: HashMap<Identity, f64> =
-        weights.iter().filter_map(told).filter(|(identity, _)| is_weight(identity)).collect();
+        .flat_map(|(op, node)| (0..node.slot_count()).map(move |slot| (op, slot)));
+    let parameters = places.filter(|&place| flow.side(place) == SlotSide::Parameter);
+    let owned: Identities = parameters.filter_map(|place| flow.fact(place).identity).collect();
+    matrices.retain(|identity, _| owned.is_empty() || owned.contains(identity));
     let usual = median(&mut matrices.values().copied().collect::<Vec<f64>>());
     let (times, least) = OTHER_EXTREMES;
     let is_told = matrices.len() >= MANY_MATRICES;
-    let is_other = |off: f64| is_told && off > least.max(times * usual);
-    matrices.into_iter().filter(|&(_, off)| is_other(off)).map(|(identity, _)| identity).collect()
-}
-
-/// Returns the least and the largest element that were recorded.
-fn extremes(slot: &Slot) -> Option<[f64; 2]> {
-    let statistics = &slot.value.tensor()?.statistics;
-    Some([statistics.min()?.as_f64(), statistics.max()?.as_f64()])
+    let others = matrices.into_iter().filter(|&(_, off)| is_told && off > least.max(times * usual));
+    others.map(|(identity, _)| identity).collect()
 }
 
 /// Returns the matrices that stand out by how far earlier steps would have had to move them, or all if the first few steps have

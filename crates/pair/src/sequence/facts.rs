@@ -128,8 +128,9 @@ fn is_telling(record: &TensorRecord) -> bool {
     let Some(number) = number.filter(|_| record.len() == 1 && is_wide) else { return false };
     #[expect(clippy::cast_possible_truncation, reason = "the bits of a rounded number tell as much")]
     let number = number as f32;
-    let digits = format!("{number:e}").bytes().take_while(|&c| c != b'e').filter(u8::is_ascii_digit).count();
-    number.to_bits().trailing_zeros() < f32::MANTISSA_DIGITS / 2 && digits > WRITTEN
+    let digits =
+        || format!("{number:e}").bytes().take_while(|&c| c != b'e').filter(u8::is_ascii_digit).count();
+    number.to_bits().trailing_zeros() < f32::MANTISSA_DIGITS / 2 && digits() > WRITTEN
 }
 
 /// Like [`value_key`], but constants use their identity in the capture, if known, because many have equal
