@@ -49,6 +49,27 @@ fn a_way_that_leads_to_the_same_gradients_is_no_fault() {
 }
 
 #[test]
+fn what_becomes_of_the_gradients_behind_the_backward_pass_is_no_other_way() {
+    let named_if = |changed: f64| {
+        let mut part = of_another_way(None, false);
+        let g = Drawn::normal(2, &[40, 30]);
+        let clipped = g.map(|value| 0.5 * value);
+        part.op("Module.net.Net.parameters_grad.0");
+        for place in 0..4 {
+            part.tensor(&format!("grad.{place}"), &g, &g.off(place + 4, NOISE));
+        }
+        part.op_of(0, "Tensor.multiply.0.forward", &g, &clipped);
+        part.op("Optimizer.SGD.step.0");
+        for place in 0..4 {
+            part.tensor(&format!("input.grad.net.{place}"), &clipped, &clipped.map(|value| changed * value));
+        }
+        named(&part.judged("")).into_iter().map(|(_, cause)| cause).collect::<Vec<_>>()
+    };
+    assert_eq!(named_if(1.0), []);
+    assert_eq!(named_if(1.25), [Cause::Gradient]);
+}
+
+#[test]
 fn a_hook_may_see_another_node_of_a_function_on_each_side() {
     let (x, weight, incoming) =
         (Drawn::normal(70, &[4, 10, 30]), Drawn::normal(71, &[20, 30]), Drawn::normal(72, &[4, 10, 20]));
