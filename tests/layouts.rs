@@ -157,3 +157,42 @@ fn a_finding_that_the_layouts_drop_hides_none_of_a_later_step() {
     let off = sound.noisy(5, 0.08);
     assert_eq!(first(&off), Some((1, "Functional.mul.0.forward".to_owned())));
 }
+
+/// A step of which two ranks make a lookup that a mask makes whole, with values of their own before the mask, and a layer of which `weight` is the
+/// candidate's.
+fn looked_up_then(weight: &Tensor, part: &str, side: Side) -> Option<Vec<Op>> {
+    let is_second = part.ends_with("rank1");
+    if is_second && side == Side::Baseline {
+        return None;
+    }
+    let masked = Tensor::wave(3, 64);
+    let buffer = side.pick(masked.clone(), Tensor::wave(if is_second { 21 } else { 22 }, 64));
+    let mut ops =
+        vec![op("Functional.embedding.0.forward").input(Tensor::wave(1, 64)).output(buffer.clone())];
+    if side == Side::Candidate {
+        ops.push(op("Tensor.masked_fill.0.forward").input(buffer).output(masked.clone()));
+    }
+    let rows = masked.map(|x| 0.5 * x);
+    ops.push(op("Functional.mul.0.forward").input(masked).output(rows.clone()));
+    let weight = side.pick(Tensor::wave(4, 64), weight.clone());
+    let made = weight.map(|x| 3.0 * x);
+    ops.push(
+        op("Functional.linear.0.forward").input(rows.clone()).input(weight.clone()).output(made.clone()),
+    );
+    ops.push(op("Module.fc.Linear.forward.0").input(rows).parameter("weight", weight).output(made));
+    Some(ops)
+}
+
+#[test]
+fn a_value_that_the_layouts_excuse_explains_nothing_behind_it() {
+    let parts = ["step0/rank0", "step0/rank1"].map(|part| (part, Task::Tensor));
+    let first = |weight: &Tensor| {
+        let answer = compare_parts(&parts, |part, side| looked_up_then(weight, part, side));
+        let lookup = answer.row("Functional.embedding.0.forward", "output.0");
+        assert_eq!((lookup.verdict, lookup.role), (Verdict::Close, Role::Clean), "the layouts excuse it");
+        answer.summary.first_divergence.map(|found| (found.op, found.slot))
+    };
+    assert_eq!(first(&Tensor::wave(4, 64)), None);
+    let found = first(&Tensor::wave(5, 64)).unwrap();
+    assert_eq!(found, ("Functional.linear.0.forward".to_owned(), "input.1".to_owned()));
+}

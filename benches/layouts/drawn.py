@@ -165,7 +165,7 @@ def expected(case: Case) -> tuple[str, str]:
         "sequence-gradient": (rf"{layer}\.second|norm", rf"grad.*: each of ranks [\d, -]+ holds a partial sum; the all-reduce over tp is missing"),
         "kernel": (rf"mul|{layer}\.mlp|linear", r"shards? (of ranks)?"),
         "stale": (rf"{layer}\.mlp\.down|linear", r"shards? (of ranks)?"),
-        "shard-order": (rf"{layer}\.mlp\.(up|down)|linear|mul|gelu", r"rank 0 holds shard \d, expected 0"),
+        "shard-order": (rf"{layer}\.mlp\.(up|down)|linear|mul|gelu", r"rank \d holds shard \d, expected \d"),
         "bias-twice": (rf"{layer}\.mlp\.down|linear", rf"bias is added on each of .*({tp - 0.01:.2f}|{tp}\.0)\d* times"),
         "vocabulary": FAULTS["vocabulary"][1:],
         "replica": (rf"{layer}\.attention\.out|linear", r"rank \d's replica differs|replicas? of"),

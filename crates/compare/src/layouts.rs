@@ -2,16 +2,20 @@
 
 mod clipped;
 mod explain;
+mod made_again;
 mod mended;
 mod partial;
 mod pieces;
 mod places;
 mod roles;
+mod rounds;
+mod shared;
 mod strangers;
 #[cfg(test)]
 mod tests;
 mod unsorted;
 mod values;
+mod words;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,6 +26,7 @@ use self::mended::{Readers, is_fault};
 use self::partial::{Groups, Terms, op_phase};
 pub use self::pieces::{BETWEEN_PIECES, Pieces};
 use self::strangers::{Roundings, is_of_layout};
+use self::words::in_words;
 use super::CompareError;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, SlotSide};
 use probe_judge::{Cause, Finding, OWN_INPUTS, PartJudgement, Role, SlotJudgement};
@@ -321,6 +326,9 @@ impl Layouts {
         {
             return Some(said);
         }
+        if let Some(said) = self.not_shared(pair, finding) {
+            return Some(said);
+        }
         // What a call was given arose there.
         let stays = finding.cause == Cause::Argument;
         let passed_on = self.of_passed_on(pair, finding.order);
@@ -372,7 +380,7 @@ impl Layouts {
         op.slots.iter().find_map(|slots| {
             let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
             let said = match self.remark(op, slots)? {
-                Remark::Odd(ranks) => odd(ranks),
+                Remark::Odd(ranks) => words::odd(ranks),
                 Remark::Alike(ranks) => self.alike(ranks),
                 Remark::Sharded(shards) => {
                     values::odd_shards(pair, (b.value.tensor()?, c.value.tensor()?), shards)?
@@ -429,10 +437,10 @@ impl Layouts {
                 let (b, c) = pair.slot(op, slots);
                 let slot = b.or(c)?;
                 let said = match self.remark(op, slots)? {
-                    Remark::Odd(ranks) if !slot.side.is_result() => odd(ranks),
-                    Remark::Odd(ranks) if is_dropout(pair, op) => dropped(ranks),
-                    Remark::Order(moved) => self::order(moved),
-                    Remark::Cut(zigzag) => cut(*zigzag).to_owned(),
+                    Remark::Odd(ranks) if !slot.side.is_result() => words::odd(ranks),
+                    Remark::Odd(ranks) if is_dropout(pair, op) => words::dropped(ranks),
+                    Remark::Order(moved) => words::order(moved),
+                    Remark::Cut(zigzag) => words::cut(*zigzag).to_owned(),
                     Remark::Sharded(shards) if slot.side == SlotSide::Parameter => {
                         let (b, c) = (b?.value.tensor()?, c?.value.tensor()?);
                         values::odd_shards(pair, (b, c), shards).filter(|_| b.checksum != c.checksum)?
@@ -459,40 +467,4 @@ fn first_inside(pair: &PartPair, order: usize) -> usize {
 fn is_dropout(pair: &PartPair, op: &OpPair) -> bool {
     let name = OpName::parse(pair.name(op));
     name.phase() == Phase::Forward && name.api().contains("dropout")
-}
-
-fn dropped(ranks: &[u32]) -> String {
-    let drop = if ranks.len() == 1 { "drops" } else { "drop" };
-    format!("dropout differs between the ranks: {} {drop} other elements than the rest", in_words(ranks))
-}
-
-fn odd(ranks: &[u32]) -> String {
-    match ranks {
-        [rank] => format!("rank {rank}'s replica differs"),
-        _ => format!("the replicas of {} differ", in_words(ranks)),
-    }
-}
-
-fn order(moved: &[(u32, usize, usize)]) -> String {
-    let one =
-        |(rank, held, due): &(u32, usize, usize)| format!("rank {rank} holds shard {held}, expected {due}");
-    format!("{} (as in the other values)", moved.iter().map(one).collect::<Vec<_>>().join(", "))
-}
-
-fn cut(zigzag: bool) -> &'static str {
-    if zigzag {
-        "the ranks hold zigzag shards, expected contiguous ones (as in the other values)"
-    } else {
-        "the ranks hold contiguous shards, expected zigzag ones (as in the other values)"
-    }
-}
-
-/// Formats ranks: `rank 3`, `ranks 0-3`, `ranks 0, 2, 5`.
-fn in_words(ranks: &[u32]) -> String {
-    let consecutive = ranks.windows(2).all(|pair| pair[1] == pair[0] + 1);
-    match ranks {
-        [rank] => format!("rank {rank}"),
-        [first, .., last] if consecutive => format!("ranks {first}-{last}"),
-        _ => format!("ranks {}", ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")),
-    }
 }

@@ -39,7 +39,7 @@ pub use request::{CompareOptions, CompareRequest, is_noise_file};
 
 use probe_dump::{Dump, PartKey};
 use probe_files::ReportError;
-use probe_judge::{History, Noise, PartJudgement, PriorKnowledge, Summary, judge_part};
+use probe_judge::{History, Noise, PartJudgement, PriorKnowledge, Summary};
 use probe_pair::{Pairing, PartMatch, pair_parts, value_numbers};
 
 use pipeline::{DonePart, in_order, parts_at_a_time, work_on};
@@ -191,12 +191,7 @@ impl Parts<'_> {
                     reference: &reference,
                     replayed: &options.replayed,
                 };
-                let (judged, next) = judge_part(&part.pair, &part.evidence, known, history, |judged| {
-                    part.layouts.explain(&part.pair, judged);
-                    // The layouts move findings to the op where it began.
-                    let explained = judged.findings.iter_mut().filter(|_| part.layouts.is_of_all_ranks());
-                    explained.for_each(|finding| finding.measure(&part.pair, &part.evidence));
-                });
+                let (judged, next) = part.layouts.judged(&part.pair, &mut part.evidence, known, history);
                 part.judged = PartJudgement { reference, ..judged };
                 part.judged.counts.bytes = part.bytes;
                 place::complete(&part.pair, &mut part.judged.findings);

@@ -35,6 +35,18 @@ impl PartEvidence {
         self.of_slots.at(op, slot).map_or(&Evidence::Nothing, |&place| self.of(place))
     }
 
+    /// Takes the evidence of a slot away; [`PartEvidence::restore`] takes what is returned.
+    pub fn forget(&mut self, (op, slot): (usize, usize)) -> u32 {
+        self.of_slots.at_mut(op, slot).map_or(Self::NOTHING, |place| std::mem::replace(place, Self::NOTHING))
+    }
+
+    /// Gives a slot the evidence back that it had before it was forgotten.
+    pub fn restore(&mut self, (op, slot): (usize, usize), forgotten: u32) {
+        if let Some(place) = self.of_slots.at_mut(op, slot) {
+            *place = forgotten;
+        }
+    }
+
     /// Iterates over the evidence of an op's slots.
     pub fn of_op(&self, op: usize) -> impl Iterator<Item = &Evidence> {
         self.of_slots.get(op).unwrap_or(&[]).iter().map(|&place| self.of(place))
@@ -70,5 +82,9 @@ mod tests {
             (&recorded(false), &Evidence::Nothing, &Evidence::Nothing)
         );
         assert_eq!(all.of_slots().count(), 6);
+        let forgotten = all.forget((2, 1));
+        assert_eq!(all.at(2, 1), &Evidence::Nothing);
+        all.restore((2, 1), forgotten);
+        assert_eq!(all.at(2, 1), &recorded(true));
     }
 }

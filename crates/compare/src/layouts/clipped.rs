@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probe_dump::{Op, Phase};
-use probe_layout::{Remark, part_factor};
+use probe_layout::{Holding, part_factor};
 use probe_pair::{Paired, PartPair};
 
 use super::Layouts;
@@ -19,7 +19,7 @@ const SPREAD: f64 = 0.03;
 /// Least number of parameters of a rank whose gradients have one factor.
 const LEAST_PARAMETERS: usize = 3;
 
-/// Parameters that are asked.
+/// Parameters of each rank that are asked.
 const MOST_PARAMETERS: usize = 24;
 
 impl Layouts {
@@ -44,22 +44,27 @@ impl Layouts {
     fn factors(&self, pair: &PartPair, place: usize) -> BTreeMap<u32, Vec<Option<f64>>> {
         let mut found: BTreeMap<u32, Vec<Option<f64>>> = BTreeMap::new();
         let op = &pair.ops[place];
-        let sharded = op.slots.iter().filter_map(|slots| {
-            let (b, c) = pair.slot(op, slots);
-            let (b, c) = (b?, c?);
-            let Some(Remark::Sharded(shards)) = self.remark(op, slots) else { return None };
-            b.path.starts_with("input.grad.").then_some((b, c, shards))
-        });
-        for (b, c, shards) in sharded.take(MOST_PARAMETERS) {
+        for slots in op.slots.iter() {
+            let (Some(b), Some(c)) = pair.slot(op, slots) else { continue };
+            let spread = self.place(op, slots).and_then(|place| self.spread.get(&place));
+            let Some(spread) = spread.filter(|_| b.path.starts_with("input.grad.")) else { continue };
+            let asks = |rank: &u32| found.get(rank).is_none_or(|factors| factors.len() < MOST_PARAMETERS);
+            let pieces = spread.pieces.iter().filter(|piece| piece.holding == Holding::Part);
+            let pieces: Vec<_> = pieces.filter(|piece| piece.ranks.iter().any(asks)).collect();
             let (Some(b), Some(c)) = (b.value.tensor(), c.value.tensor()) else { continue };
             let (Some(b_key), Some(c_key)) = (&b.data, &c.data) else { continue };
+            if pieces.is_empty() {
+                continue;
+            }
             let x = load((b, &*pair.baseline.store), b_key);
             let y = load((c, &*pair.candidate.store), c_key);
             let (Ok(x), Ok(y)) = (x, y) else { continue };
             let (one, many) = if self.of_baseline { (&y, &x) } else { (&x, &y) };
-            for (rank, cell) in shards {
-                let factor = part_factor(one.view(), many.view(), cell);
-                found.entry(*rank).or_default().push(factor);
+            for piece in pieces {
+                let factor = part_factor(one.view(), many.view(), &piece.cell);
+                for rank in &piece.ranks {
+                    found.entry(*rank).or_default().push(factor);
+                }
             }
         }
         found

@@ -1,6 +1,6 @@
 //! What is wrong with a value, or with the weights of a rank, in words.
 
-use probe_dump::{OpKind, OpName, Phase, Slot, SlotSide, TensorRecord};
+use probe_dump::{Op, OpKind, OpName, Phase, Slot, SlotSide, TensorRecord};
 use probe_judge::{Cause, Finding, PartJudgement};
 use probe_layout::{Misplaced, Remark};
 use probe_pair::{OpPair, Paired, PartPair, value_key};
@@ -38,7 +38,7 @@ impl Layouts {
             });
             slots.iter().filter(|_| agree).find_map(|&(at, slots)| {
                 let off = is_result(slots) == Some(true) && error(at).is_some_and(|error| error >= APART);
-                if !off || readers.is_mended_slot(pair, op, slots) {
+                if !off || readers.is_mended_slot(pair, (order, at)) {
                     return None;
                 }
                 let (path, _) = self.factor(pair, order)?;
@@ -74,7 +74,7 @@ impl Layouts {
         let bias = bias_of(pair, op);
         op.slots.iter().find_map(|slots| match pair.slot(op, slots) {
             (Some(b), Some(c)) if !matches!(self.remark(op, slots), Some(Remark::Partial(..))) => {
-                let said = self.scaled(pair, (b, c), bias)?;
+                let said = self.scaled(pair, op, (b, c), bias)?;
                 let of = parameter_of(pair, b).filter(|_| !b.side.is_result());
                 Some((&*b.path, of.map_or(said.clone(), |name| format!("gradient of {name}: {said}"))))
             }
@@ -83,9 +83,17 @@ impl Layouts {
     }
 
     /// Returns the words for a result that is a multiple of what it should be.
-    fn scaled(&self, pair: &PartPair, (b, c): (&Slot, &Slot), bias: Option<&TensorRecord>) -> Option<String> {
+    fn scaled(
+        &self,
+        pair: &PartPair,
+        op: &OpPair,
+        (b, c): (&Slot, &Slot),
+        bias: Option<&TensorRecord>,
+    ) -> Option<String> {
         let world = self.ranks.len() as f64;
-        let whole = |value: f64| value <= world + 0.5 && is_whole(value);
+        // A loss that is not divided by the number of its calls is as many times too large.
+        let calls = calls_of(pair, op);
+        let whole = |value: f64| value <= world.max(calls) + 0.5 && is_whole(value);
         let ratio = values::ratio(pair, b.value.tensor()?, c.value.tensor()?);
         let ratio = ratio.filter(|ratio| whole(*ratio) || whole(1.0 / ratio));
         // A bias is added behind the reduction.
@@ -143,6 +151,16 @@ impl Layouts {
 /// Returns true for a whole number from 2 on, but for rounding.
 pub(super) fn is_whole(value: f64) -> bool {
     value > 1.5 && (value / value.round() - 1.0).abs() < WHOLE
+}
+
+/// Returns how often the function of an op is called in the backward pass, where gradients have their factor; 0 elsewhere.
+fn calls_of(pair: &PartPair, op: &OpPair) -> f64 {
+    let name = OpName::parse(pair.name(op));
+    if name.phase() != Phase::Backward || name.kind() != OpKind::Api {
+        return 0.0;
+    }
+    let same = |op: &&Op| op.name.phase() == Phase::Backward && op.name.stem() == name.stem();
+    pair.baseline.ops.iter().filter(same).count() as f64
 }
 
 /// Returns the name of the parameter whose gradient a value is, as an optimizer reads it.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use probe_dump::{DType, OpKind, OpName, Phase, Slot, Value};
-use probe_judge::{Finding, PartJudgement, Role, Verdict};
+use probe_judge::{Finding, PartJudgement, Role, SlotJudgement, Verdict};
 use probe_layout::Remark;
 use probe_pair::{OpPair, Paired, PartPair, value_key};
 
@@ -34,6 +34,10 @@ pub(super) struct Readers<'l> {
     accepted: HashMap<u64, f64>,
     /// Values that modules return, and that agree there.
     returned: HashSet<u64>,
+    /// Whole numbers that are made in modules, and that nothing reads or returns.
+    idle: HashSet<u64>,
+    /// Keys of values, by place, that hold what an earlier one held: positions are made in every layer, and each is read there.
+    again: HashMap<(usize, usize), u64>,
     /// Known answers.
     mended: HashMap<u64, bool>,
 }
@@ -41,19 +45,20 @@ pub(super) struct Readers<'l> {
 impl<'l> Readers<'l> {
     fn new(layouts: &'l Layouts) -> Self {
         let (of, accepted, mended) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { layouts, of, accepted, returned: HashSet::new(), mended }
+        let (returned, idle, again) = (HashSet::new(), HashSet::new(), HashMap::new());
+        Self { layouts, of, accepted, returned, idle, again, mended }
     }
 
     /// Returns the readers of a part's values. An op that only the run on one rank calls differs in all that it makes; one whose own input agrees
     /// reads another value, which was reduced before.
     pub(super) fn of(pair: &PartPair, judged: &PartJudgement, layouts: &'l Layouts) -> Self {
-        let mut readers = Self::new(layouts);
+        let mut readers = Self { again: layouts.made_again(pair), ..Self::new(layouts) };
+        let (mut made_inside, mut of_modules) = (HashSet::new(), HashSet::new());
         for (place, op) in pair.ops.iter().enumerate() {
             let both = matches!(op.ops, Paired::Both(..));
             let is_forward = op_phase(pair, op) == Phase::Forward && !is_update(pair, op);
-            let held = |slot: usize, slots: Paired| Some((slot, layouts.of_one_rank(pair, op, slots)?));
-            let slots: Vec<_> =
-                op.slots.iter().enumerate().filter_map(|(slot, slots)| held(slot, slots)).collect();
+            let held = |slot: usize| Some((slot, readers.at(pair, (place, slot))?));
+            let slots: Vec<_> = (0..op.slots.len()).filter_map(held).collect();
             let error = |slot: usize| judged.slots.at(place, slot).and_then(|slot| slot.error.get());
             let read: Vec<_> = slots
                 .iter()
@@ -88,7 +93,14 @@ impl<'l> Readers<'l> {
             for (_, (_, key)) in slots.iter().filter(|(_, (held, _))| !held.side.is_result()) {
                 readers.of.entry(*key).or_default();
             }
+            let of_call = |held: &Slot| both && is_forward && is_index(held) && is_in_module(pair, op);
+            made_inside.extend(slots.iter().filter(|(_, (held, _))| of_call(held)).map(|(_, (_, key))| *key));
+            let results = slots.iter().filter(|(_, (held, _))| held.side.is_result());
+            let is_module = OpName::parse(pair.name(op)).kind() == OpKind::Module;
+            of_modules.extend(results.filter(|_| is_module).map(|(_, (_, key))| *key));
         }
+        made_inside.retain(|key| !readers.of.contains_key(key) && !of_modules.contains(key));
+        readers.idle = made_inside;
         readers
     }
 
@@ -111,6 +123,13 @@ impl<'l> Readers<'l> {
         }
     }
 
+    /// Returns the slot of the run on one rank, and the key of its value.
+    fn at<'p>(&self, pair: &'p PartPair, (place, slot): (usize, usize)) -> Option<(&'p Slot, u64)> {
+        let op = &pair.ops[place];
+        let (held, key) = self.layouts.of_one_rank(pair, op, op.slots.get(slot)?)?;
+        Some((held, self.again.get(&(place, slot)).copied().unwrap_or(key)))
+    }
+
     /// Returns true if a value is read, and what each of its readers makes of it agrees or is mended itself.
     fn mends(&mut self, key: u64) -> bool {
         // A value that is made of itself is not mended.
@@ -126,8 +145,8 @@ impl<'l> Readers<'l> {
                 .map(|made| made.concat().into_iter().filter(|made| *made != key).collect());
             let Some(made) = made else {
                 // The ops that read what a module returns may have been left out.
-                let returned = readers.is_none() && self.returned.contains(&key);
-                self.mended.insert(key, returned);
+                let is_right = self.returned.contains(&key) || self.idle.contains(&key);
+                self.mended.insert(key, readers.is_none() && is_right);
                 continue;
             };
             if seen {
@@ -154,7 +173,7 @@ impl<'l> Readers<'l> {
             let mut changed = false;
             for slot in 0..op.slots.len() {
                 if let Some(found) = judged.slots.at_mut(place, slot).filter(|found| is_fault(found.verdict))
-                    && (found.follows || roundings.explain(pair, (place, slot), found))
+                    && roundings.explain(pair, (place, slot), found)
                 {
                     judged.counts.verdicts[found.verdict as usize] -= 1;
                     judged.counts.verdicts[Verdict::Close as usize] += 1;
@@ -165,6 +184,24 @@ impl<'l> Readers<'l> {
                 without_fault(judged, (place, op.slots.len()));
             }
         }
+    }
+
+    /// Returns the values that differ and are mended, and how they were judged.
+    pub(super) fn mended_places(
+        &mut self,
+        pair: &PartPair,
+        judged: &PartJudgement,
+    ) -> Vec<((usize, usize), SlotJudgement)> {
+        let mut found = Vec::new();
+        for (place, op) in pair.ops.iter().enumerate() {
+            for slot in 0..op.slots.len() {
+                let of = judged.slots.at(place, slot).filter(|of| is_fault(of.verdict));
+                if let Some(of) = of.filter(|_| self.is_mended_slot(pair, (place, slot))) {
+                    found.push(((place, slot), of.clone()));
+                }
+            }
+        }
+        found
     }
 
     /// Drops findings whose differences are excused, and calls these differences close.
@@ -200,42 +237,50 @@ impl<'l> Readers<'l> {
 
     /// Returns true for a value that is mended, or that was accepted elsewhere although it differed as much.
     fn is_excused(&mut self, pair: &PartPair, judged: &PartJudgement, (place, slot): (usize, usize)) -> bool {
-        let op = &pair.ops[place];
-        let Some(slots) = op.slots.get(slot) else { return false };
         let accepted = || {
-            let (_, key) = self.layouts.of_one_rank(pair, op, slots)?;
+            let (_, key) = self.at(pair, (place, slot))?;
             let error = judged.slots.at(place, slot)?.error.get()?;
             Some(error <= AS_MUCH * self.accepted.get(&key)?)
         };
-        accepted().unwrap_or(false) || self.is_mended_slot(pair, op, slots)
+        accepted().unwrap_or(false) || self.is_mended_slot(pair, (place, slot))
     }
 
     /// Returns true for a value that no layout makes the other run's, or that is partial, and that is mended.
-    pub(super) fn is_mended_slot(&mut self, pair: &PartPair, op: &OpPair, slots: Paired) -> bool {
+    pub(super) fn is_mended_slot(&mut self, pair: &PartPair, (place, slot): (usize, usize)) -> bool {
+        let op = &pair.ops[place];
+        let Some(slots) = op.slots.get(slot) else { return false };
         let remark = self.layouts.remark(op, slots);
         let apart = self.layouts.place(op, slots).is_some_and(|place| self.layouts.apart.contains(&place))
-            || matches!(remark, Some(Remark::Partial(..) | Remark::Odd(_)));
-        let Some((held, key)) = self.layouts.of_one_rank(pair, op, slots).filter(|_| apart) else {
+            || matches!(remark, Some(Remark::Partial(..) | Remark::Odd(_)))
+            || has_other_sizes(pair, op, slots);
+        let found = self.at(pair, (place, slot));
+        // Ranks that hold parts of a sequence number their tokens, and put them into order, in their own way.
+        let Some((held, key)) =
+            found.filter(|(held, _)| apart || (is_whole_numbers(held) && is_in_module(pair, op)))
+        else {
             return false;
         };
         if self.of.contains_key(&key) || !is_index(held) {
             return self.mends(key);
         }
         // Nobody reads the places of extremes; they are right if the extremes are.
-        let beside: Vec<u64> = op
-            .slots
-            .iter()
-            .filter_map(|slots| self.layouts.of_one_rank(pair, op, slots))
+        let beside: Vec<u64> = (0..op.slots.len())
+            .filter_map(|slot| self.at(pair, (place, slot)))
             .filter(|(other, _)| other.side.is_result() && !is_index(other))
             .map(|(_, key)| key)
             .collect();
-        !beside.is_empty() && beside.into_iter().all(|key| self.mends(key))
+        if beside.is_empty() { self.mends(key) } else { beside.into_iter().all(|key| self.mends(key)) }
     }
 }
 
 impl Layouts {
     /// Returns the slot of the run on one rank, and the key of its value.
-    fn of_one_rank<'p>(&self, pair: &'p PartPair, op: &OpPair, slots: Paired) -> Option<(&'p Slot, u64)> {
+    pub(super) fn of_one_rank<'p>(
+        &self,
+        pair: &'p PartPair,
+        op: &OpPair,
+        slots: Paired,
+    ) -> Option<(&'p Slot, u64)> {
         let (b, c) = pair.slot(op, slots);
         let slot = if self.of_baseline { c? } else { b? };
         Some((slot, value_key(slot.value.tensor()?)?))
@@ -257,9 +302,26 @@ fn is_update(pair: &PartPair, op: &OpPair) -> bool {
     })
 }
 
+/// Returns true for a tensor that the two runs have in other sizes.
+fn has_other_sizes(pair: &PartPair, op: &OpPair, slots: Paired) -> bool {
+    let (b, c) = pair.slot(op, slots);
+    let shape = |slot: Option<&Slot>| Some(slot?.value.tensor()?.shape.clone());
+    matches!((shape(b), shape(c)), (Some(b), Some(c)) if b != c)
+}
+
+/// Returns true for a call of a function in a module.
+fn is_in_module(pair: &PartPair, op: &OpPair) -> bool {
+    let (b, c) = pair.op(op);
+    b.or(c).is_some_and(|op| op.name.kind() == OpKind::Api && op.parent.is_some())
+}
+
 fn is_index(slot: &Slot) -> bool {
+    slot.side.is_result() && is_whole_numbers(slot)
+}
+
+fn is_whole_numbers(slot: &Slot) -> bool {
     let dtype = slot.value.tensor().and_then(|record| record.dtype.known());
-    slot.side.is_result() && dtype.is_some_and(DType::is_integer)
+    dtype.is_some_and(DType::is_integer)
 }
 
 pub(super) const fn is_fault(verdict: Verdict) -> bool {
@@ -282,7 +344,7 @@ fn differs(judged: &PartJudgement, op: usize, slot: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use probe_dump::{Number, RecordedStatistics};
+    use probe_dump::{Number, RecordedDType, RecordedStatistics};
     use probe_judge::{Cause, OpJudgement, SlotJudgement};
     use probe_pair::SlotPairs;
 
@@ -352,6 +414,36 @@ mod tests {
     }
 
     #[test]
+    fn an_order_of_a_ranks_own_that_nothing_reads_is_mended_and_one_that_is_returned_is_not() {
+        let layouts = Layouts { ranks: vec![0, 1], ..Layouts::default() };
+        let mended = |inside: bool, returned: bool| {
+            let mut pair = part("Tensor.argsort.0.forward", [1.0, 2.0]);
+            for rank in [&mut pair.baseline, &mut pair.candidate] {
+                let mut record = rank.ops[0].slots[1].value.tensor().unwrap().clone();
+                record.dtype = RecordedDType::Known(DType::I64);
+                let (max, min) = (Some(Number::Int(7)), Some(Number::Int(0)));
+                record.statistics = RecordedStatistics { max, min, ..RecordedStatistics::default() }.into();
+                rank.ops[0].slots[1].value = Value::Tensor(record.into());
+                rank.ops[0].parent = inside.then(|| "Module.attention.Attention.forward.0".into());
+                let mut module = rank.ops[0].clone();
+                module.name = OpName::parse("Module.attention.Attention.forward.0");
+                module.slots.remove(0);
+                rank.ops.extend(returned.then_some(module));
+            }
+            let of_module = OpPair { ops: Paired::Both(1, 1), slots: SlotPairs::in_order(1) };
+            pair.ops.extend(returned.then_some(of_module));
+            let mut judged = judged(&[0.0, 1.0], Verdict::Differs);
+            let slots = [judged.slots[0].to_vec(), judged.slots[0][1..].to_vec()];
+            judged.slots = slots.into_iter().take(pair.ops.len()).collect();
+            judged.ops = vec![judged.ops[0].clone(); pair.ops.len()];
+            Readers::of(&pair, &judged, &layouts).is_mended_slot(&pair, (0, 1))
+        };
+        assert!(mended(true, false));
+        assert!(!mended(true, true), "a module returns it");
+        assert!(!mended(false, false), "it may be what the program is for");
+    }
+
+    #[test]
     fn what_follows_from_dropped_findings_alone_is_close() {
         let settled = |follows: bool, named: bool| {
             let pair = part("Module.down.Row.forward.0", [1.0, 2.0]);
@@ -365,7 +457,7 @@ mod tests {
             Readers::settle_rest(&pair, &mut judged, &roundings);
             (judged.slots[0][1].verdict, judged.ops[0].role)
         };
-        assert_eq!(settled(true, false), (Verdict::Close, Role::Clean));
+        assert_eq!(settled(true, false), (Verdict::Differs, Role::Propagates));
         assert_eq!(settled(false, false), (Verdict::Differs, Role::Propagates));
         assert_eq!(settled(true, true), (Verdict::Differs, Role::Propagates));
     }

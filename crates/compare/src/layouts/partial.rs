@@ -170,7 +170,7 @@ impl Layouts {
 
 /// Returns the name of the group of these ranks, or their numbers. One rank recorded its groups; those of other ranks are as far apart. Of several
 /// groups of the same ranks, an axis has the shortest name: products of axes (`TENSOR_AND_CONTEXT_PARALLEL_GROUP`) are the axis if the others have one rank.
-fn group(groups: &Groups, ranks: &[u32]) -> String {
+pub(super) fn group(groups: &Groups, ranks: &[u32]) -> String {
     let alike = |members: &[u32]| {
         let mut pairs = members.iter().zip(ranks).map(|(a, b)| a.wrapping_sub(*b));
         let first = pairs.next();

@@ -1,6 +1,6 @@
 //! What two values show of each other beyond their metrics: whose shards differ, a factor, a multiple of a bias, chunks in another order.
 
-use probe_dump::{Slot, TensorData, TensorRecord, TensorRef};
+use probe_dump::{Slot, TensorData, TensorRecord, TensorRef, TensorStore};
 use probe_layout::{Cell, chunk_order, part_error};
 use probe_measure as measure;
 use probe_pair::PartPair;
@@ -82,14 +82,17 @@ pub(super) fn padding(pair: &PartPair, b: &Slot, c: &Slot) -> Option<(usize, usi
     (error < SAME_PART).then_some((dimension, due, held))
 }
 
+/// Returns a tensor of real numbers that is small enough.
+pub(super) fn tensor(record: &TensorRecord, store: &dyn TensorStore) -> Option<TensorData> {
+    let data = load((record, store), record.data.as_ref()?).ok()?;
+    (data.view().len() <= MOST && !data.dtype().is_complex()).then_some(data)
+}
+
 /// Returns the tensors of two slots, if they are of real numbers, of one shape and small enough.
 fn tensors(pair: &PartPair, b: &Slot, c: &Slot) -> Option<(TensorData, TensorData)> {
-    let (b, c) = (b.value.tensor()?, c.value.tensor()?);
-    let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
-    let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
-    let usable = x.view().shape() == y.view().shape() && x.view().len() <= MOST;
-    let real = !x.view().dtype().is_complex() && !y.view().dtype().is_complex();
-    (usable && real).then_some((x, y))
+    let x = tensor(b.value.tensor()?, &*pair.baseline.store)?;
+    let y = tensor(c.value.tensor()?, &*pair.candidate.store)?;
+    (x.view().shape() == y.view().shape()).then_some((x, y))
 }
 
 /// As [`ratio`], of what is left of results without the bias that was added to them.
