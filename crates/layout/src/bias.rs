@@ -43,7 +43,14 @@ pub(crate) fn partial_with_bias(
         let (layout, picks) = terms(gathered, job, found, stores);
         let first = layout.cells.first()?;
         let of_first = picks.iter().zip(&layout.cells).filter(|(_, cell)| *cell == first);
-        let summed: Vec<u32> = of_first.map(|(&pick, _)| ranks[pieces[pick].0]).collect();
+        let of_first: Vec<_> = of_first.map(|(&pick, _)| &pieces[pick]).collect();
+        let summed: Vec<u32> = of_first.iter().map(|(rank, _)| ranks[*rank]).collect();
+        // Terms are equal on no two ranks: what was reduced is.
+        let held: Vec<Held<'_>> =
+            of_first.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+        if classes(&held).len() < 2 {
+            return None;
+        }
         let distance = distance(gathered, job, (&layout, &picks), bias, summed.len(), (stores, other))?;
         (summed.len() > 1 && distance < NEAR && distance < NEARER * found.distance?)
             .then_some((job, Remark::Partial(summed, Among::Sum(1))))

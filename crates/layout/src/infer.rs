@@ -334,7 +334,10 @@ impl<'a> Value<'a> {
         orders.extend(plain.into_iter().filter(|_| !only_content).map(|order| (order, false)));
         let mut found = Vec::new();
         for (order, by_content) in orders {
-            for among in self.combinations(each) {
+            // Terms of a sum are equal on no two ranks.
+            let alike = replicas(&|rank| order[rank]);
+            let ways = self.combinations(each).into_iter();
+            for among in ways.filter(|among| !alike || *among == Among::Replicas) {
                 let layout = Layout {
                     shape: shape.into(),
                     cells: order.iter().map(|&cell| cells[cell].clone()).collect(),
