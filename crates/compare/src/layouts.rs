@@ -265,7 +265,8 @@ impl Layouts {
         }
         let mut readers = Readers::of(pair, judged, self);
         readers.settle(pair, judged);
-        let multiplied = self.multiplied(pair, judged, &mut readers);
+        let first = self.multiplied(pair, judged, &mut readers);
+        let first = first.or_else(|| Self::leaks_padding(pair, judged));
         let PartJudgement { ops, slots, findings, notes, .. } = judged;
         // Of calls of one run alone, with no other finding, the first op behind them that differs is looked for.
         if findings.iter().any(|finding| !is_of_layout(pair, finding, ops)) {
@@ -273,8 +274,8 @@ impl Layouts {
         }
         let roundings = Roundings::of(pair, slots);
         self.behind_strangers(pair, findings, slots, &roundings);
-        if let Some(multiplied) = multiplied {
-            findings.insert(0, multiplied);
+        if let Some(first) = first {
+            findings.insert(0, first);
         }
         let mut moved = Vec::new();
         for (place, finding) in findings.iter_mut().enumerate() {
@@ -313,6 +314,11 @@ impl Layouts {
             let unreduced = self.unreduced(pair, finding, is_first);
             return Some(unreduced.map_or(said.clone(), |unreduced| format!("{said}; {unreduced}")));
         }
+        if is_first && let Some((order, slot, said)) = self.not_shared(pair, finding) {
+            finding.cause = Cause::Gradient;
+            Self::moved(pair, finding, order, slot);
+            return Some(said);
+        }
         if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
             // A rank's own weights are wrong before anything is computed with them.
             if finding.cause == Cause::Structure || slot.starts_with("parameter.") {
@@ -324,9 +330,6 @@ impl Layouts {
         if finding.cause == Cause::Numerics
             && let Some(said) = self.unsorted(pair, finding.order)
         {
-            return Some(said);
-        }
-        if let Some(said) = self.not_shared(pair, finding) {
             return Some(said);
         }
         // What a call was given arose there.
@@ -359,9 +362,13 @@ impl Layouts {
             if phase == Phase::Forward && op_phase(pair, &pair.ops[order]) != phase {
                 break;
             }
-            // A call of this run alone may read terms to add them up.
+            // A call of this run alone may read terms to add them up, and a copy hands them on.
             let paired = matches!(pair.ops[order].ops, Paired::Both(..));
-            if paired && self.partial_of(pair, order, |side| !side.is_result()).is_some() {
+            let terms = |results: bool| self.partial_of(pair, order, |side| side.is_result() == results);
+            if paired
+                && let Some(read) = terms(false)
+                && terms(true).is_none_or(|made| made.key() != read.key())
+            {
                 break;
             }
             let found = explain::padded(pair, order).or_else(|| self.factor(pair, order));

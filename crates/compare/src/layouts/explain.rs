@@ -1,13 +1,17 @@
 //! What is wrong with a value, or with the weights of a rank, in words.
 
+use std::ops::Range;
+
 use probe_dump::{Op, OpKind, OpName, Phase, Slot, SlotSide, TensorRecord};
 use probe_judge::{Cause, Finding, PartJudgement};
 use probe_layout::{Misplaced, Remark};
 use probe_pair::{OpPair, Paired, PartPair, value_key};
 
 use super::mended::{APART, Readers};
-use super::partial::finding;
+use super::partial::{finding, op_phase};
+use super::pieces::slice;
 use super::strangers::is_of_layout;
+use super::values::Padding;
 use super::{Layouts, in_words, values};
 
 /// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
@@ -45,6 +49,20 @@ impl Layouts {
                 let slot = pair.slot(op, slots).0.filter(|slot| &*slot.path == path)?;
                 Some(finding(pair, order, slot, Cause::Numerics))
             })
+        })
+    }
+
+    /// Returns a finding on the first value of the forward pass that one run pads, if the op that reads it does not cut it off and no finding is
+    /// before it. The judge takes other sizes for those of another choice, where whole numbers differ before them.
+    pub(super) fn leaks_padding(pair: &PartPair, judged: &PartJudgement) -> Option<Finding> {
+        let end = judged.findings.iter().map(|finding| finding.order).min().unwrap_or(pair.ops.len());
+        (0..end).filter(|&order| op_phase(pair, &pair.ops[order]) == Phase::Forward).find_map(|order| {
+            let op = &pair.ops[order];
+            let (path, _) = padded(pair, order)?;
+            let slot = |slots: Paired| pair.slot(op, slots).0;
+            let slot = op.slots.iter().filter_map(slot).find(|slot| &*slot.path == path)?;
+            (!slot.side.is_result() && !is_cut_off(pair, op))
+                .then(|| finding(pair, order, slot, Cause::Input))
         })
     }
 
@@ -140,10 +158,38 @@ impl Layouts {
     /// Returns a value whose chunks lie in another order.
     pub(super) fn disordered<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
         let op = &pair.ops[order];
-        op.slots.iter().find_map(|slots| {
-            let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
+        let both = |slots: Paired| {
+            let (b, c) = pair.slot(op, slots);
+            Some((b?, c?))
+        };
+        let chunks = op.slots.iter().filter_map(both).find_map(|(b, c)| {
             let (dimension, order) = values::chunks(pair, b, c, self.ranks.len())?;
             Some((&*c.path, disorder(c, dimension, &order)))
+        });
+        chunks.or_else(|| {
+            let held = self.held_in_turn(op)?;
+            op.slots.iter().filter_map(both).find_map(|(b, c)| {
+                let dimension = values::lies_in(pair, b, c, &held.concat())?;
+                let parts: Vec<String> = held.iter().map(|ranges| format!("[{}]", slice(ranges))).collect();
+                let path = &*c.path;
+                let said = format!(
+                    "{path}: dimension {dimension} lies in the order in which the ranks hold it, {}: zigzag is not undone",
+                    parts.join(", ")
+                );
+                Some((path, said))
+            })
+        })
+    }
+
+    /// Returns the ranges of a dimension that the ranks hold of a value of an op, rank by rank, if some hold several.
+    fn held_in_turn(&self, op: &OpPair) -> Option<Vec<Vec<Range<usize>>>> {
+        op.slots.iter().find_map(|slots| {
+            let spread = self.spread.get(&self.place(op, slots)?)?;
+            let dimensions = spread.pieces.first()?.cell.dimensions().len();
+            let of = |dimension: usize| -> Vec<Vec<Range<usize>>> {
+                spread.pieces.iter().map(|piece| piece.cell.dimensions()[dimension].to_vec()).collect()
+            };
+            (0..dimensions).map(of).find(|held| held.len() > 1 && held.iter().all(|ranges| ranges.len() > 1))
         })
     }
 }
@@ -178,13 +224,26 @@ pub(super) fn padded(pair: &PartPair, order: usize) -> Option<(&str, String)> {
     let op = &pair.ops[order];
     op.slots.iter().find_map(|slots| {
         let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
-        let (dimension, due, held) = values::padding(pair, b, c)?;
+        let Padding { dimension, due, held } = values::padding(pair, b, c)?;
         let said = format!(
             "{}: dimension {dimension} is padded from {due} to {held}, and the padding is not cut off",
             b.path
         );
         Some((&*b.path, said))
     })
+}
+
+/// Returns true if an op makes results of one size on both sides, of as many dimensions as what it reads in two sizes.
+fn is_cut_off(pair: &PartPair, op: &OpPair) -> bool {
+    let sizes = |slots: Paired| {
+        let (b, c) = pair.slot(op, slots);
+        let (b, c) = (b?, c?);
+        Some((b.side.is_result(), b.value.tensor()?.shape.clone(), c.value.tensor()?.shape.clone()))
+    };
+    let all: Vec<_> = op.slots.iter().filter_map(sizes).collect();
+    let padded =
+        |dimensions: usize| all.iter().any(|(is_result, b, c)| !is_result && b != c && b.len() == dimensions);
+    all.iter().any(|(is_result, b, c)| *is_result && b == c && padded(b.len()))
 }
 
 /// Returns the baseline's bias of an op.

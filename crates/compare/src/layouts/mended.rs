@@ -99,7 +99,9 @@ impl<'l> Readers<'l> {
             let is_module = OpName::parse(pair.name(op)).kind() == OpKind::Module;
             of_modules.extend(results.filter(|_| is_module).map(|(_, (_, key))| *key));
         }
-        made_inside.retain(|key| !readers.of.contains_key(key) && !of_modules.contains(key));
+        made_inside.retain(|key| {
+            readers.of.get(key).is_none_or(|of| are_copies(*key, of)) && !of_modules.contains(key)
+        });
         readers.idle = made_inside;
         readers
     }
@@ -139,14 +141,15 @@ impl<'l> Readers<'l> {
                 continue;
             }
             let readers = self.of.get(&key);
-            // A view holds the same elements: its readers are among those of the value.
+            // A view holds the same elements: its readers are among those of the value. A copy alone shows nothing of what becomes of it.
             let made: Option<HashSet<u64>> = readers
+                .filter(|readers| !are_copies(key, readers))
                 .and_then(|all| all.iter().cloned().collect::<Option<Vec<_>>>())
                 .map(|made| made.concat().into_iter().filter(|made| *made != key).collect());
             let Some(made) = made else {
                 // The ops that read what a module returns may have been left out.
                 let is_right = self.returned.contains(&key) || self.idle.contains(&key);
-                self.mended.insert(key, readers.is_none() && is_right);
+                self.mended.insert(key, readers.is_none_or(|readers| are_copies(key, readers)) && is_right);
                 continue;
             };
             if seen {
@@ -294,6 +297,12 @@ impl Layouts {
     }
 }
 
+/// Returns true if all that read a value make the same of it.
+fn are_copies(key: u64, readers: &[Option<Vec<u64>>]) -> bool {
+    let is_copy = |made: &Option<Vec<u64>>| made.as_ref().is_some_and(|made| made.contains(&key));
+    !readers.is_empty() && readers.iter().all(is_copy)
+}
+
 /// Returns true for an optimizer's step, and for what is called in it.
 fn is_update(pair: &PartPair, op: &OpPair) -> bool {
     pair.op(op).0.is_some_and(|op| {
@@ -343,7 +352,7 @@ fn differs(judged: &PartJudgement, op: usize, slot: usize) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use probe_dump::{Number, RecordedDType, RecordedStatistics};
     use probe_judge::{Cause, OpJudgement, SlotJudgement};
     use probe_pair::SlotPairs;
@@ -352,7 +361,7 @@ mod tests {
     use super::*;
 
     /// A judgement of an op with an input and a result that have these errors.
-    fn judged(errors: &[f64; 2], verdict: Verdict) -> PartJudgement {
+    pub(in super::super) fn judged(errors: &[f64; 2], verdict: Verdict) -> PartJudgement {
         let of = |(error, verdict): (&f64, Verdict)| SlotJudgement {
             verdict,
             error: Some(*error).into(),
@@ -387,10 +396,13 @@ mod tests {
             (2, vec![Some(vec![1])]),
             (3, vec![Some(vec![2]), None]),
             (4, vec![Some(vec![5])]),
+            // Copies alone, of which a collective makes something.
+            (7, vec![Some(vec![7]), Some(vec![7])]),
         ]);
         let returned = HashSet::from([4, 6]);
         let mut readers = Readers { of, returned, ..Readers::new(&layouts) };
-        assert_eq!([1, 2, 3, 4, 5, 6].map(|key| readers.mends(key)), [true, true, false, false, false, true]);
+        let mended = [1, 2, 3, 4, 5, 6, 7].map(|key| readers.mends(key));
+        assert_eq!(mended, [true, true, false, false, false, true, false]);
     }
 
     #[test]
@@ -460,37 +472,5 @@ mod tests {
         assert_eq!(settled(true, false), (Verdict::Differs, Role::Propagates));
         assert_eq!(settled(false, false), (Verdict::Differs, Role::Propagates));
         assert_eq!(settled(true, true), (Verdict::Differs, Role::Propagates));
-    }
-
-    #[test]
-    fn a_module_that_returns_twice_what_it_should_is_named_if_what_it_reads_agrees() {
-        let layouts = Layouts { ranks: vec![0, 1], ..Layouts::default() };
-        let named = |name: &str, read: f64, made: f32| {
-            let pair = part(name, [1.0, made]);
-            let judged = judged(&[read, f64::from(made) - 1.0], Verdict::Close);
-            let mut readers = Readers::of(&pair, &judged, &layouts);
-            layouts.multiplied(&pair, &judged, &mut readers).map(|finding| finding.slot)
-        };
-        let forward = "Module.down.Row.forward.0";
-        assert_eq!(named(forward, 1e-7, 2.0).as_deref(), Some("output.0"));
-        assert_eq!(named(forward, 0.5, 2.0), None, "what arrives is wrong");
-        assert_eq!(named(forward, 1e-7, 1.3), None, "no multiple");
-        assert_eq!(named("Module.down.Row.backward.0", 1e-7, 2.0), None, "a gradient");
-        // Calls of one run alone before it, behind which nothing differs, are of the layout.
-        let mut pair = part(forward, [1.0, 2.0]);
-        let call = pair.candidate.ops[0].clone();
-        pair.candidate.ops.push(call);
-        pair.ops.insert(0, OpPair { ops: Paired::CandidateOnly(1), slots: SlotPairs::in_order(0) });
-        let alone = judged(&[1e-7, 1.0], Verdict::Close);
-        let mut found =
-            PartJudgement { slots: [Vec::new(), alone.slots[0].to_vec()].into_iter().collect(), ..alone };
-        found.ops.insert(
-            0,
-            OpJudgement { role: Role::Unpaired, verdict: Verdict::Missing, ..found.ops[0].clone() },
-        );
-        let slot = &pair.baseline.ops[0].slots[1];
-        found.findings.push(super::super::partial::finding(&pair, 0, slot, Cause::Structure));
-        let mut readers = Readers::of(&pair, &found, &layouts);
-        assert!(layouts.multiplied(&pair, &found, &mut readers).is_some());
     }
 }

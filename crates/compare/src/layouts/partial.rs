@@ -36,7 +36,7 @@ pub(super) struct Partial<'p> {
 }
 
 impl Partial<'_> {
-    fn key(&self) -> Option<u64> {
+    pub(super) fn key(&self) -> Option<u64> {
         value_key(self.slot.value.tensor()?)
     }
 }

@@ -103,15 +103,18 @@ pub(super) fn part(cell: &Cell, shape: &[usize]) -> String {
         if ranges.len() == 1 && ranges[0] == (0..size) {
             return ":".to_owned();
         }
-        let shown = ranges.iter().take(WRITTEN);
-        let shown: Vec<String> =
-            shown.map(|range| format!("{}:{}", range.start, range.end.min(size))).collect();
-        let more =
-            if ranges.len() > WRITTEN { format!("+... ({} ranges)", ranges.len()) } else { String::new() };
-        format!("{}{more}", shown.join("+"))
+        let cut: Vec<Range<usize>> = ranges.iter().map(|range| range.start..range.end.min(size)).collect();
+        slice(&cut)
     };
     let parts = cell.dimensions().iter().zip(shape).map(|(ranges, &size)| one(ranges, size));
     format!("[{}]", parts.collect::<Vec<_>>().join(", "))
+}
+
+/// Formats ranges of a dimension: `0:4+12:16`.
+pub(super) fn slice(ranges: &[Range<usize>]) -> String {
+    let shown = ranges.iter().take(WRITTEN).map(|range| format!("{}:{}", range.start, range.end));
+    let more = if ranges.len() > WRITTEN { format!("+... ({} ranges)", ranges.len()) } else { String::new() };
+    format!("{}{more}", shown.collect::<Vec<_>>().join("+"))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Weights that stages share, where both runs have stages: each stage has a term of the gradient, and what the optimizer reads is their sum.
 
-use probe_dump::Slot;
+use probe_dump::{Checksum, Slot};
 use probe_judge::{Cause, Finding};
 use probe_measure as measure;
 use probe_pair::{OpPair, Paired, PartPair};
@@ -14,43 +14,47 @@ const NEAR: f64 = 0.05;
 /// Least part of a gradient that one term alone lacks.
 const LACKS: f64 = 0.15;
 
+/// Most gradients that are asked, of those that differ.
+const MOST: usize = 8;
+
+/// A gradient as an optimizer reads it on both sides.
+#[derive(Clone, Copy)]
+struct Gradient<'p> {
+    slots: Paired,
+    b: &'p Slot,
+    c: &'p Slot,
+}
+
 impl Layouts {
-    /// Says that an optimizer reads the terms of a gradient where the other run has their sum: that of a weight which the first and the last stage
-    /// have under two names.
-    pub(super) fn not_shared(&self, pair: &PartPair, finding: &Finding) -> Option<String> {
-        let op = pair.ops.get(finding.order).filter(|_| finding.cause == Cause::Gradient)?;
-        let of_gradient = |slots: &Paired| {
-            let (b, c) = pair.slot(op, *slots);
-            Some((*slots, b?, c?)).filter(|(_, b, _)| b.path.starts_with("input.grad."))
-        };
-        let gradients: Vec<_> = op.slots.iter().filter_map(|slots| of_gradient(&slots)).collect();
-        let found = gradients.iter().find(|(_, b, _)| *b.path == *finding.slot)?;
-        let whole = |(_, b, c): &(Paired, &Slot, &Slot)| [numbers(pair, b, true), numbers(pair, c, false)];
-        let [Some(b), Some(c)] = whole(found) else { return None };
-        let shape = |slot: &Slot| slot.value.tensor().map(|record| record.shape.clone());
-        gradients.iter().filter(|other| other.1.path != found.1.path).find_map(|other| {
-            if shape(other.1) != shape(found.1) {
-                return None;
-            }
-            let [Some(other_b), Some(other_c)] = whole(other) else { return None };
-            // Either run may be the one that lacks the sum.
-            let lacks = |sum: [&[f64]; 2], terms: [&[f64]; 2]| {
-                let added: Vec<f64> = terms[0].iter().zip(terms[1]).map(|(a, b)| a + b).collect();
-                distance(sum[0], sum[1]) < NEAR
-                    && distance(sum[0], &added) < NEAR
-                    && distance(sum[0], terms[0]) > LACKS
-            };
-            let said = lacks([&b, &other_b], [&c, &other_c]) || lacks([&c, &other_c], [&b, &other_b]);
-            said.then(|| {
-                let ranks = self.ranks_of(op, [found.0, other.0]);
-                let name = |slot: &Slot| slot.path.trim_start_matches("input.grad.").to_owned();
-                format!(
+    /// Returns the first gradient of which an optimizer reads a term where the other run has the sum: that of a weight which the first and the last
+    /// stage have under two names.
+    pub(super) fn not_shared<'p>(
+        &self,
+        pair: &'p PartPair,
+        finding: &Finding,
+    ) -> Option<(usize, &'p str, String)> {
+        if !matches!(finding.cause, Cause::Gradient | Cause::Optimizer) {
+            return None;
+        }
+        let is_step =
+            |op: &OpPair| matches!(op.ops, Paired::Both(..)) && pair.name(op).starts_with("Optimizer.");
+        let steps = pair.ops.iter().enumerate().filter(|(_, op)| is_step(op));
+        steps.into_iter().find_map(|(order, op)| {
+            let gradients: Vec<Gradient<'p>> =
+                op.slots.iter().filter_map(|slots| Gradient::of(pair, op, slots)).collect();
+            let differing = gradients.iter().filter(|of| of.checksums().is_none_or(|[b, c]| b != c));
+            differing.take(MOST).find_map(|found| {
+                let others = gradients.iter().filter(|other| other.b.path != found.b.path);
+                let other = others.into_iter().find(|other| found.is_term_beside(other, pair))?;
+                let ranks = self.ranks_of(op, [found.slots, other.slots]);
+                let said = format!(
                     "gradient of {}, which is {} as well: each of {} holds a partial sum; the all-reduce over {} is missing",
-                    name(found.1),
-                    name(other.1),
+                    found.parameter(),
+                    other.parameter(),
                     in_words(&ranks),
                     group(&self.groups, &ranks)
-                )
+                );
+                Some((order, &*found.b.path, said))
             })
         })
     }
@@ -63,6 +67,44 @@ impl Layouts {
         ranks.sort_unstable();
         ranks.dedup();
         ranks
+    }
+}
+
+impl<'p> Gradient<'p> {
+    fn of(pair: &'p PartPair, op: &OpPair, slots: Paired) -> Option<Self> {
+        let (b, c) = pair.slot(op, slots);
+        Some(Self { slots, b: b?, c: c? }).filter(|of| of.b.path.starts_with("input.grad."))
+    }
+
+    fn parameter(&self) -> &'p str {
+        self.b.path.trim_start_matches("input.grad.")
+    }
+
+    fn checksums(&self) -> Option<[&'p Checksum; 2]> {
+        Some([self.b.value.tensor()?.checksum.as_ref()?, self.c.value.tensor()?.checksum.as_ref()?])
+    }
+
+    /// Returns true if one run has the sum of two gradients for both of them, and the other has its terms.
+    fn is_term_beside(&self, other: &Self, pair: &PartPair) -> bool {
+        let sizes =
+            |of: &Self| Some((of.b.value.tensor()?.shape.clone(), of.c.value.tensor()?.shape.clone()));
+        let norm = |slot: &Slot| slot.value.tensor()?.statistics.norm();
+        let near = |a: &Slot, b: &Slot| matches!((norm(a), norm(b)), (Some(a), Some(b)) if (a - b).abs() <= NEAR * a);
+        // The one that has the sum has it twice.
+        if sizes(self) != sizes(other) || !(near(self.b, other.b) || near(self.c, other.c)) {
+            return false;
+        }
+        let whole = |of: &Self| Some([numbers(pair, of.b, true)?, numbers(pair, of.c, false)?]);
+        let (Some([b, c]), Some([other_b, other_c])) = (whole(self), whole(other)) else { return false };
+        let lacks = |sum: [&[f64]; 2], terms: [&[f64]; 2]| {
+            let added: Vec<f64> = terms[0].iter().zip(terms[1]).map(|(a, b)| a + b).collect();
+            // Terms that are equal are two sums, and the other run's are twice these.
+            distance(sum[0], sum[1]) < NEAR
+                && distance(sum[0], &added) < NEAR
+                && distance(sum[0], terms[0]) > LACKS
+                && distance(terms[0], terms[1]) > LACKS
+        };
+        lacks([&b, &other_b], [&c, &other_c]) || lacks([&c, &other_c], [&b, &other_b])
     }
 }
 
@@ -81,55 +123,30 @@ fn distance(a: &[f64], b: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use probe_dump::{
-        DType, OpName, ReadError, RecordedDType, SlotSide, TensorData, TensorRecord, TensorStore, Value,
-    };
-    use probe_pair::SlotPairs;
-
     use super::super::partial;
-    use super::super::strangers::tests::part;
+    use super::super::tests::part_of;
     use super::*;
-
-    /// Holds one number under each name.
-    struct Numbers([f32; 2]);
-
-    impl TensorStore for Numbers {
-        fn load(&self, key: &str) -> Result<TensorData, ReadError> {
-            let number = self.0[key.parse::<usize>().unwrap()];
-            TensorData::contiguous(Arc::new(number.to_le_bytes().to_vec()), 0..4, DType::F32, [1].into())
-                .map_err(|error| ReadError::format("value", error.to_string()))
-        }
-    }
 
     #[test]
     fn terms_of_a_gradient_in_place_of_its_sum_are_told_with_both_names() {
         let said = |baseline: [f32; 2], candidate: [f32; 2]| {
-            let mut pair = part("Optimizer.SGD.step.0", [1.0, 1.0]);
-            for (rank, of) in [(&mut pair.baseline, baseline), (&mut pair.candidate, candidate)] {
-                let gradient = |(at, name): (usize, &str)| {
-                    let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), [1].into());
-                    record.data = Some(at.to_string().as_str().into());
-                    Slot::new(format!("input.grad.{name}"), SlotSide::Input, Value::Tensor(record.into()))
-                };
-                rank.ops[0].name = OpName::parse("Optimizer.SGD.step.0");
-                rank.ops[0].slots = [(0, "embed.weight"), (1, "head.weight")].map(gradient).into();
-                rank.store = Arc::new(Numbers(of));
-            }
-            pair.ops[0].slots = SlotPairs::in_order(2);
+            let values = |of: [f32; 2]| of.map(|of| (vec![1], vec![of])).to_vec();
+            let paths = ["input.grad.embed.weight", "input.grad.head.weight"];
+            let pair = part_of("Optimizer.SGD.step.0", &paths, [values(baseline), values(candidate)]);
             let slot = pair.baseline.ops[0].slots[0].clone();
             let found = partial::finding(&pair, 0, &slot, Cause::Gradient);
-            Layouts { ranks: vec![0, 1], ..Layouts::default() }.not_shared(&pair, &found)
+            let found = Layouts { ranks: vec![0, 1], ..Layouts::default() }.not_shared(&pair, &found);
+            found.map(|(order, slot, said)| (order, slot.to_owned(), said))
         };
-        let lacks = said([3.0, 3.0], [1.0, 2.0]).unwrap();
+        let (order, slot, lacks) = said([3.0, 3.0], [1.0, 2.0]).unwrap();
+        assert_eq!((order, slot.as_str()), (0, "input.grad.embed.weight"));
         assert!(
             lacks.starts_with("gradient of embed.weight, which is head.weight as well: each of"),
             "{lacks}"
         );
-        assert_eq!(said([1.0, 2.0], [3.0, 3.0]), Some(lacks), "the baseline lacks the sum");
+        assert_eq!(said([1.0, 2.0], [3.0, 3.0]), Some((order, slot, lacks)), "the baseline lacks the sum");
         assert_eq!(said([3.0, 3.0], [1.0, 1.0]), None, "they do not add up");
         assert_eq!(said([3.0, 2.0], [1.0, 2.0]), None, "two weights");
-        assert_eq!(said([3.0, 3.0], [2.9, 0.1]), None, "one term is all of it");
+        assert_eq!(said([1.0, 1.0], [2.0, 2.0]), None, "twice what it should be");
     }
 }

@@ -1,5 +1,7 @@
 //! What two values show of each other beyond their metrics: whose shards differ, a factor, a multiple of a bias, chunks in another order.
 
+use std::ops::Range;
+
 use probe_dump::{Slot, TensorData, TensorRecord, TensorRef, TensorStore};
 use probe_layout::{Cell, chunk_order, part_error};
 use probe_measure as measure;
@@ -60,26 +62,47 @@ pub(super) fn distance(pair: &PartPair, b: &Slot, c: &Slot) -> Option<f64> {
     measure::compare(x.view(), y.view())?.rel_l2
 }
 
-/// Returns the dimension in which one value is larger, and both sizes, if its first part is the other value.
-pub(super) fn padding(pair: &PartPair, b: &Slot, c: &Slot) -> Option<(usize, usize, usize)> {
+/// A dimension that is larger than it should be.
+pub(super) struct Padding {
+    pub(super) dimension: usize,
+    pub(super) due: u64,
+    pub(super) held: u64,
+}
+
+/// Returns the dimension in which one value is larger, if its first part is the other value; of values that ranks hold parts of, by their sizes alone:
+/// the last dimension is larger, and the others divide those of the whole.
+pub(super) fn padding(pair: &PartPair, b: &Slot, c: &Slot) -> Option<Padding> {
     let (b, c) = (b.value.tensor()?, c.value.tensor()?);
     if b.shape.len() != c.shape.len() || b.shape == c.shape {
         return None;
+    }
+    let larger = |a: &TensorRecord, b: &TensorRecord| {
+        let mut sizes = a.shape.iter().zip(&*b.shape).enumerate().filter(|(_, (due, held))| due != held);
+        let (dimension, (&due, &held)) = sizes.next_back().filter(|(_, (due, held))| due < held)?;
+        Some((Padding { dimension, due, held }, sizes.all(|(_, (whole, part))| is_part(*part, *whole))))
+    };
+    let (padding, of_part) = larger(b, c).or_else(|| larger(c, b))?;
+    let sizes = b.shape.iter().zip(&*c.shape).filter(|(b, c)| b != c).count();
+    if sizes > 1 {
+        return Some(padding).filter(|of| of_part && of.dimension + 1 == b.shape.len());
     }
     let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
     let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
     let (x, y) = (x.view(), y.view());
     let (small, large) = if x.len() < y.len() { (x, y) } else { (y, x) };
-    let sizes = || small.shape().iter().zip(large.shape()).enumerate().filter(|(_, (a, b))| a != b);
-    let (dimension, (&due, &held)) = sizes().next().filter(|(_, (due, held))| due < held)?;
-    if sizes().count() > 1 || large.storage().is_empty() || small.storage().is_empty() {
+    if large.storage().is_empty() || small.storage().is_empty() {
         return None;
     }
     let part =
         TensorRef::strided(large.storage(), large.dtype(), small.shape(), large.strides(), large.offset())
             .ok()?;
     let error = measure::compare(small, part)?.rel_l2?;
-    (error < SAME_PART).then_some((dimension, due, held))
+    (error < SAME_PART).then_some(padding)
+}
+
+/// Returns true for the size of an equal part.
+const fn is_part(part: u64, whole: u64) -> bool {
+    part > 0 && part < whole && whole.is_multiple_of(part)
 }
 
 /// Returns a tensor of real numbers that is small enough.
@@ -143,4 +166,33 @@ pub(super) fn chunks(pair: &PartPair, b: &Slot, c: &Slot, ranks: usize) -> Optio
     parts
         .flat_map(|parts| dimensions.clone().map(move |dimension| (dimension, parts)))
         .find_map(|(dimension, parts)| Some((dimension, chunk_order(x.view(), y.view(), dimension, parts)?)))
+}
+
+/// Returns the dimension of a value that lies in the order of `ranges` of the other run's, on either side; `None` if the values agree as they are.
+pub(super) fn lies_in(pair: &PartPair, b: &Slot, c: &Slot, ranges: &[Range<usize>]) -> Option<usize> {
+    let (x, y) = tensors(pair, b, c)?;
+    let order: Vec<usize> = ranges.iter().cloned().flatten().collect();
+    let shape = x.view().shape().to_vec();
+    let numbers = |of: &TensorData| measure::numbers(of.dtype(), &of.view().to_bytes());
+    if measure::compare(x.view(), y.view())?.rel_l2? < SAME_PART {
+        return None;
+    }
+    let (x, y) = (numbers(&x), numbers(&y));
+    // The distance of the two, one of them in this order.
+    let apart = |of: &[f64], other: &[f64], dimension: usize| {
+        let (count, inner) = (shape[dimension], shape[dimension + 1..].iter().product::<usize>());
+        let (mut off, mut whole) = (0.0, 0.0);
+        for (place, value) in other.iter().enumerate() {
+            let (row, within) = (place / inner, place % inner);
+            let due = of[(row / count * count + order[row % count]) * inner + within];
+            off += (due - value) * (due - value);
+            whole += due * due;
+        }
+        f64::sqrt(off / whole)
+    };
+    let is_other =
+        |dimension: &usize| apart(&x, &y, *dimension) < SAME_PART || apart(&y, &x, *dimension) < SAME_PART;
+    let fits =
+        |dimension: &usize| shape[*dimension] == order.len() && order.iter().all(|at| *at < order.len());
+    (0..shape.len()).filter(fits).find(is_other)
 }
