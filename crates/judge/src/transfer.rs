@@ -248,16 +248,23 @@ fn positive(flow: &Flow<'_>, place: Place) -> f64 {
 pub(super) fn may_select_others(flow: &Flow<'_>, place: Place, noise: f64) -> bool {
     let fact = flow.fact(place);
     let Some(&width) = flow.shape(place).last().filter(|&&width| width > 1) else { return false };
-    let modules = flow.around(place.0).filter(|&outer| flow.nodes[outer].is_module());
-    modules.flat_map(|outer| flow.given(outer)).any(|whole| {
-        let given = flow.fact(whole);
-        let rows = given.len / width as f64;
-        flow.shape(whole).last() == Some(&width)
-            && given.is_float
-            && !given.exact
-            && given.len > fact.len
-            && rows * noise * NEAR > FLIPS
-    })
+    let modules = || flow.around(place.0).filter(|&outer| flow.nodes[outer].is_module());
+    // A parameter of a module around is no selection.
+    let is_own = |given: Place| {
+        flow.side(given) == SlotSide::Parameter
+            && flow.fact(given).identity.is_some_and(|of| Some(of) == fact.identity)
+    };
+    let is_owned = modules().flat_map(|outer| flow.given(outer)).any(is_own);
+    !is_owned
+        && modules().flat_map(|outer| flow.given(outer)).any(|whole| {
+            let given = flow.fact(whole);
+            let rows = given.len / width as f64;
+            flow.shape(whole).last() == Some(&width)
+                && given.is_float
+                && !given.exact
+                && given.len > fact.len
+                && rows * noise * NEAR > FLIPS
+        })
 }
 
 /// Returns the norm of the error of an element-wise product: the error of each factor times the size of the

@@ -177,3 +177,27 @@ fn a_block_whose_experts_got_other_tokens_is_off_by_these() {
     assert_eq!(routed(true), [""; 0]);
     assert!(!routed(false).is_empty(), "noise flips no choice");
 }
+
+#[test]
+fn a_weight_as_wide_as_what_its_module_is_given_is_no_choice_of_rows() {
+    let (x, weight) = (Drawn::normal(240, &[400, 30]), Drawn::normal(241, &[20, 30]));
+    let other = Drawn::normal(242, &[20, 30]);
+    let (made, off) = (Drawn::normal(243, &[400, 20]), Drawn::normal(244, &[400, 20]));
+    let named_if = |owned: bool| {
+        let near = x.off(245, 1e-3);
+        let mut part = Part::default();
+        part.op("Functional.linear.0.forward").in_module("Module.down.Row.forward.0");
+        part.tensor("input.0", &x, &near).binary16();
+        part.tensor("input.1", &weight, &other).binary16().requires_grad();
+        part.tensor("output.0", &made, &off).binary16();
+        part.op("Module.down.Row.forward.0").tensor("input.0", &x, &near).binary16();
+        if owned {
+            part.tensor("parameter.weight", &weight, &other).binary16();
+        }
+        part.tensor("output.0", &made, &off).binary16();
+        named(&part.judged("")).into_iter().map(|(op, cause)| (op.to_owned(), cause)).collect::<Vec<_>>()
+    };
+    let linear = "Functional.linear.0.forward".to_owned();
+    assert_eq!(named_if(true), [(linear, Cause::Input)]);
+    assert_eq!(named_if(false), [], "it may hold some of the rows");
+}
