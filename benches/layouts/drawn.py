@@ -119,12 +119,13 @@ def faults_of(case: Case) -> list[str]:
         if case.documents:
             found.append("leak")
     if "pp" in size:
-        found += ["stage", "unscaled", *(["tied", "tied"] if case.tied else [])]
+        # Clipping undoes a common factor.
+        found += ["stage", *([] if case.clip else ["unscaled"]), *(["tied", "tied"] if case.tied else [])]
     if "ep" in size:
         found += ["experts", "router", "expert-drop"]
     if case.clip:
         found.append("local-norm")
-    if case.micro and "pp" not in size:
+    if case.micro and "pp" not in size and not case.clip:
         found.append("unscaled")
     return found
 

@@ -371,7 +371,8 @@ impl Layouts {
             {
                 break;
             }
-            let found = explain::padded(pair, order).or_else(|| self.factor(pair, order));
+            let padded = explain::padded(pair, order).map(|(slot, _, said)| (slot, said));
+            let found = padded.or_else(|| self.factor(pair, order));
             let found = found.or_else(|| self.biased(pair, order)).or_else(|| self.disordered(pair, order));
             let found = found.or_else(|| self.odd(pair, order));
             if let Some((slot, said)) = found {

@@ -58,10 +58,12 @@ impl Layouts {
         let end = judged.findings.iter().map(|finding| finding.order).min().unwrap_or(pair.ops.len());
         (0..end).filter(|&order| op_phase(pair, &pair.ops[order]) == Phase::Forward).find_map(|order| {
             let op = &pair.ops[order];
-            let (path, _) = padded(pair, order)?;
+            let (path, dimension) = padded(pair, order).map(|(path, dimension, _)| (path, dimension))?;
             let slot = |slots: Paired| pair.slot(op, slots).0;
             let slot = op.slots.iter().filter_map(slot).find(|slot| &*slot.path == path)?;
-            (!slot.side.is_result() && !is_cut_off(pair, op))
+            // A batch may be padded, or larger; what is padded in its last dimension is a vocabulary.
+            let is_last = slot.value.tensor().is_some_and(|record| dimension + 1 == record.shape.len());
+            (is_last && dimension > 0 && !slot.side.is_result() && !is_cut_off(pair, op))
                 .then(|| finding(pair, order, slot, Cause::Input))
         })
     }
@@ -219,8 +221,8 @@ fn parameter_of<'p>(pair: &'p PartPair, slot: &Slot) -> Option<&'p str> {
     })
 }
 
-/// Returns a value that is the other run's and some padding behind it.
-pub(super) fn padded(pair: &PartPair, order: usize) -> Option<(&str, String)> {
+/// Returns a value that is the other run's and some padding behind it, the dimension, and the words.
+pub(super) fn padded(pair: &PartPair, order: usize) -> Option<(&str, usize, String)> {
     let op = &pair.ops[order];
     op.slots.iter().find_map(|slots| {
         let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
@@ -229,7 +231,7 @@ pub(super) fn padded(pair: &PartPair, order: usize) -> Option<(&str, String)> {
             "{}: dimension {dimension} is padded from {due} to {held}, and the padding is not cut off",
             b.path
         );
-        Some((&*b.path, said))
+        Some((&*b.path, dimension, said))
     })
 }
 

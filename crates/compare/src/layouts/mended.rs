@@ -10,13 +10,16 @@ use probe_pair::{OpPair, Paired, PartPair, value_key};
 use super::Layouts;
 use super::partial::op_phase;
 use super::roles::set;
-use super::strangers::Roundings;
+use super::strangers::{ROUNDINGS, Roundings, unit};
 
 /// Part of an input's error up to which a result has not got it: what is left of an error of 1 is then below that of any value near its own.
 const GONE: f64 = 0.01;
 
 /// Largest ratio of two errors of one value that are as large.
 const AS_MUCH: f64 = 2.0;
+
+/// Least error that is no rounding of what cancels in binary32.
+const LEAST_NOISE: f64 = 1e-3;
 
 /// Error from which on a value is another one than the other run's, whatever verdict it has: a layout that fits is nearer.
 pub(super) const APART: f64 = 0.05;
@@ -54,6 +57,7 @@ impl<'l> Readers<'l> {
     pub(super) fn of(pair: &PartPair, judged: &PartJudgement, layouts: &'l Layouts) -> Self {
         let mut readers = Self { again: layouts.made_again(pair), ..Self::new(layouts) };
         let (mut made_inside, mut of_modules) = (HashSet::new(), HashSet::new());
+        let noise = (ROUNDINGS * unit(pair)).clamp(LEAST_NOISE, APART);
         for (place, op) in pair.ops.iter().enumerate() {
             let both = matches!(op.ops, Paired::Both(..));
             let is_forward = op_phase(pair, op) == Phase::Forward && !is_update(pair, op);
@@ -64,7 +68,7 @@ impl<'l> Readers<'l> {
                 .iter()
                 .filter(|(slot, (held, _))| {
                     // What no fault leads to is explained by what arrives, and as wrong all the same; gradients may cancel, though.
-                    let off = || is_forward && error(*slot).is_some_and(|error| error >= APART);
+                    let off = || is_forward && error(*slot).is_some_and(|error| error >= noise);
                     !held.side.is_result() && (!both || differs(judged, place, *slot) || off())
                 })
                 .collect();
@@ -189,17 +193,26 @@ impl<'l> Readers<'l> {
         }
     }
 
-    /// Returns the values that differ and are mended, and how they were judged.
-    pub(super) fn mended_places(
+    /// Returns the values of findings whose differences are excused, and how they were judged; and whole numbers of a rank's own, which the judge
+    /// takes for choices that noise has flipped.
+    pub(super) fn excused(
         &mut self,
         pair: &PartPair,
         judged: &PartJudgement,
     ) -> Vec<((usize, usize), SlotJudgement)> {
         let mut found = Vec::new();
-        for (place, op) in pair.ops.iter().enumerate() {
+        for finding in judged.findings.iter().filter(|finding| self.is_settled(pair, judged, finding)) {
+            let slots = judged.slots.get(finding.order).unwrap_or(&[]).iter().enumerate();
+            let differing = slots.filter(|(_, of)| is_fault(of.verdict));
+            found.extend(differing.map(|(slot, of)| ((finding.order, slot), of.clone())));
+        }
+        for (place, op) in pair.ops.iter().enumerate().filter(|(_, op)| is_in_module(pair, op)) {
             for slot in 0..op.slots.len() {
-                let of = judged.slots.at(place, slot).filter(|of| is_fault(of.verdict));
-                if let Some(of) = of.filter(|_| self.is_mended_slot(pair, (place, slot))) {
+                let Some(of) = judged.slots.at(place, slot).filter(|of| of.error.get() > Some(0.0)) else {
+                    continue;
+                };
+                let is_own = self.at(pair, (place, slot)).is_some_and(|(held, _)| is_whole_numbers(held));
+                if is_own && self.is_mended_slot(pair, (place, slot)) {
                     found.push(((place, slot), of.clone()));
                 }
             }

@@ -8,7 +8,7 @@ use super::Layouts;
 use super::mended::Readers;
 
 /// Most times that a part is judged: what is excused may have explained others that are.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 8;
 
 /// A value that was excused: its place, its evidence, and how it was judged with it.
 struct Excused {
@@ -34,7 +34,8 @@ impl Layouts {
                     excused.tell(judged);
                 }
                 if self.is_of_all_ranks() && round < ROUNDS {
-                    more = Readers::of(pair, judged, self).mended_places(pair, judged);
+                    more = Readers::of(pair, judged, self).excused(pair, judged);
+                    more.retain(|(place, _)| excused.iter().all(|excused| excused.place != *place));
                 }
                 if more.is_empty() {
                     self.explain(pair, judged);

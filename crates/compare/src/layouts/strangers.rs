@@ -14,7 +14,7 @@ use crate::median::median;
 
 /// Roundings that a sum over ranks and what is made of it may differ by: 2.9 were seen in sound pairs in bfloat16, 3.6 where one rank's results
 /// were off by 2 %.
-const ROUNDINGS: f64 = 3.0;
+pub(super) const ROUNDINGS: f64 = 3.0;
 
 /// The same for gradients of parameters, which are sums over all tokens, and what optimizers make of them: 17 were seen, in squares of gradients.
 const ROUNDINGS_OF_GRADIENTS: f64 = 18.0;
@@ -62,7 +62,11 @@ impl Layouts {
             let Some((place, slot)) = first(from, false).or_else(|| first(from, true)) else { return false };
             finding.cause = if slot.side.is_result() { Cause::Numerics } else { Cause::Input };
             Self::moved(pair, finding, place, &slot.path);
-            finding.reason.clear();
+            let at = pair.ops[place].slots.iter().position(|slots| {
+                pair.slot(&pair.ops[place], slots).0.is_some_and(|own| own.path == slot.path)
+            });
+            let told = at.and_then(|at| slots.at(place, at)).map(|slot| slot.reason.to_string());
+            finding.reason = told.unwrap_or_default();
             true
         });
         findings.sort_by_key(|finding| finding.order);
@@ -122,7 +126,7 @@ impl Roundings {
 }
 
 /// Returns the rounding unit of the shortest float type that the part's values have: longer ones are made of these.
-fn unit(pair: &PartPair) -> f64 {
+pub(super) fn unit(pair: &PartPair) -> f64 {
     let slots = pair.baseline.ops.iter().flat_map(|op| &op.slots);
     let floats = slots.filter_map(|slot| slot.value.tensor()?.dtype.known()).filter(|dtype| dtype.is_float());
     let bits = floats.filter_map(DType::mantissa_bits).filter(|bits| *bits > 3).min().unwrap_or(52);
