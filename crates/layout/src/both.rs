@@ -312,8 +312,9 @@ impl Sides<'_> {
             self.sharded(&shape, &[dimension])
         });
         let mut ways = vec![self.whole(vec![0], Among::Replicas)];
-        // Terms of which the other run has the same are also shards of what they make, of which more is known than of sums.
-        ways.extend(put_together);
+        // Terms of which the other run has the same are also shards of what they make, of which more is known than of sums. If the other run must
+        // add some of its own up to make them, both hold terms.
+        ways.extend(put_together.filter(|way| self.found(way).0.layout.among == Among::Replicas));
         ways.extend([1, count].map(|share| self.whole(firsts.clone(), Among::Sum(share))));
         let mut best: Option<(f64, Inferred)> = None;
         for way in ways {
@@ -328,12 +329,18 @@ impl Sides<'_> {
 
     /// Returns the distance at which the other run's pieces make the value that an explanation makes of these.
     fn distance(&self, way: &Inferred) -> f64 {
+        self.found(way).1
+    }
+
+    /// Returns the layout in which the other run's pieces make the value that an explanation makes of these, and the distance.
+    fn found(&self, way: &Inferred) -> (Inferred, f64) {
         let (record, made) = value(0, self.job, way, self.stores);
         let made = record.data.as_deref().map(Box::from).zip(made);
         let store = FoldedStore { ranks: self.stores.to_vec(), made: made.into_iter().collect() };
         let whole: Held<'_> = (&record, &store);
         let found = infer::infer(&self.theirs, Some(whole));
-        infer::measured(&self.theirs, whole, &found)
+        let distance = infer::measured(&self.theirs, whole, &found);
+        (found, distance)
     }
 }
 

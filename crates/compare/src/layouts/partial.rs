@@ -193,8 +193,10 @@ fn missing(op: &str, slot: &Slot, partial: &Partial<'_>) -> String {
         (Phase::Backward | Phase::ParameterGradient, ..) => format!("gradient {}", slot.path),
         _ => slot.path.to_string(),
     };
+    // Means are those of a batch; tensor-parallel ranks add up, and in a data-parallel run that holds the mean already.
+    let adds_up = ["tp", "TENSOR_MODEL_PARALLEL_GROUP"].contains(&over.as_str());
     let (term, by) = match partial.among {
-        Among::Sum(share) if share > 1 => ("its own term of a mean", ""),
+        Among::Sum(share) if share > 1 && !adds_up => ("its own term of a mean", ""),
         Among::Sum(_) | Among::Replicas => ("a partial sum", ""),
         Among::Max => ("the maximum of its own part", " (of maxima)"),
         Among::Min => ("the minimum of its own part", " (of minima)"),
