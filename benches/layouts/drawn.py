@@ -185,6 +185,9 @@ def expected(case: Case) -> tuple[str, str]:
         "expert-drop": (rf"index_add|view_as|{layer}\.mlp", FAULTS["expert-drop"][2]),
     }
     place, words = table[case.fault]
+    if case.fault == "replica":
+        # Of two ranks that hold shards of one replica, these may be said to differ.
+        words += "|the shards of ranks " + "(, |-)".join(map(str, ranks_at(case, dp=1)))
     if case.fault in ("kernel", "stale"):
         ranks = ranks_at(case, tp=tp - 1 if case.fault == "kernel" else 1)
         words = "(shards? of ranks? |rank )[\\d, -]*" + rf"\b({'|'.join(map(str, ranks))})\b"
