@@ -307,6 +307,7 @@ export const ZH: typeof EN = {
     input: "运行自身的输入或权重已经不同",
     structure: "两侧的算子序列在此不同",
     gradient: "只有该算子的反向不同",
+    "gradient-read": "优化器读到的梯度不同",
     optimizer: "梯度一致，但参数的更新不同",
   },
   nexts: {
@@ -317,6 +318,7 @@ export const ZH: typeof EN = {
     input: "先比对配置：probe config-check。权重、数据和随机种子一致后才能判断算子。",
     structure: "若一个算子代替了另一侧的若干算子，用记录的输入单独运行它，并与被代替的算子对比；否则让两侧运行相同的代码：分支、选项和软件包版本。名称不同的算子可用映射配对。",
     gradient: "前向一致：该算子的反向内核有问题。用已记录的梯度单独运行它。",
+    "gradient-read": "检查反向与该步之间对梯度的处理：累积、跨 rank 归约、反缩放、裁剪。",
     optimizer: "检查两侧优化器的设置与实现（fused、foreach）。",
   },
 };

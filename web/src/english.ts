@@ -244,6 +244,7 @@ export const EN = {
     input: "the run's own inputs or weights already differ",
     structure: "the sequences of ops differ here",
     gradient: "only the backward pass of this op differs",
+    "gradient-read": "gradients differ where the optimizer reads them",
     optimizer: "a parameter was updated differently although its gradient agrees",
   } as Record<string, string>,
   nexts: {
@@ -254,6 +255,7 @@ export const EN = {
     input: "Compare the set-ups first with probe config-check. Weights, data and seeds must be equal before ops can be judged.",
     structure: "If one op replaces others, run it alone with the recorded inputs and compare it with those. Otherwise make both sides run the same code: branches, options and package versions. A mapping pairs ops with different names.",
     gradient: "The forward agrees: the backward kernel of this op is at fault. Run it alone with the recorded gradient.",
+    "gradient-read": "Look at what becomes of the gradients between the backward pass and this step: accumulation, reduction over ranks, unscaling, clipping.",
     optimizer: "Check the optimizer's settings and implementation (fused, foreach) on both sides.",
   } as Record<string, string>,
 };

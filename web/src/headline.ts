@@ -23,12 +23,14 @@ function answer(app: App): HTMLElement {
   const [steps, ranks] = [group?.steps ?? [first.step], group?.ranks ?? [first.rank]];
   const line = (label: string, ...content: (Node | string)[]) => [h("dt", {}, label), h("dd", {}, ...content)];
   const facts: HTMLElement[] = [];
-  facts.push(...line(w().cause, h("b", {}, named("causeNames", first.cause)), ` — ${w().causes[first.cause] ?? ""}`));
+  // A gradient that an optimizer reads is no op's: the backward pass may agree.
+  const kind = first.cause === "gradient" && first.op.startsWith("Optimizer.") ? "gradient-read" : first.cause;
+  facts.push(...line(w().cause, h("b", {}, named("causeNames", first.cause)), ` — ${w().causes[kind] ?? ""}`));
   if (first.reason) facts.push(...line(w().why, visible(first.reason)));
   const place = whereabouts(first.place);
   if (place) facts.push(...line(w().where, place));
   const call = ["numerics", "non-finite"].includes(first.cause) ? replay(report, first.op, first.step, first.rank) : null;
-  facts.push(...line(w().next, w().nexts[first.cause] ?? "", ...(call ? [command(call)] : [])));
+  facts.push(...line(w().next, w().nexts[kind] ?? "", ...(call ? [command(call)] : [])));
   if (report.incomplete.length) facts.push(...line(w().incomplete, say(w().incompleteBut, { n: count(report.incomplete.length) })));
   const where = [
     first.module ? h("span", { class: "place" }, `${w().module} `, h("code", {}, visible(first.module))) : null,

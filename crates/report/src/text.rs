@@ -292,11 +292,15 @@ fn labelled(lines: &mut Lines, label: &str, text: &str) {
     lines.end();
 }
 
-/// Returns the meaning of the cause. Files of tensors have no run whose configuration could be checked.
+/// Returns the meaning of the cause. Files of tensors have no run whose configuration could be checked, and a gradient that an optimizer reads is no
+/// op's: the backward pass may agree.
 fn meaning(summary: &Summary, finding: &Finding) -> &'static str {
     let runs = [&summary.baseline, &summary.candidate].map(|run| run.format.ends_with(" dump"));
     match finding.cause {
         Cause::Input if runs == [false, false] => "the two sides hold different values under this name",
+        Cause::Gradient if finding.op.starts_with("Optimizer.") => {
+            "gradients differ where the optimizer reads them"
+        }
         cause => cause.meaning(),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::fixture::{everything, full_summary, hostile_names, summary};
 use crate::text::{Colour, TextOptions, answer, render};
-use probe_judge::{Incomplete, RunVerdict, Summary};
+use probe_judge::{Cause, Incomplete, RunVerdict, Summary};
 
 fn options() -> TextOptions {
     TextOptions {
@@ -96,4 +96,20 @@ fn a_long_list_of_ranks_is_counted() {
         text.starts_with("first divergence: step 0, ranks 0, 2, 4, 6, 8, 10, 12, 14, Functional"),
         "{text}"
     );
+}
+
+#[test]
+fn a_gradient_that_an_optimizer_reads_is_no_fault_of_a_backward_pass() {
+    let part = everything();
+    let said = |op: &str| {
+        let mut summary = full_summary(&part);
+        let first = summary.first_divergence.as_mut().unwrap();
+        (first.op, first.cause) = (op.to_owned(), Cause::Gradient);
+        let text = render(&summary, &options());
+        text.lines().find_map(|line| line.strip_prefix("cause      gradient: ")).map(str::to_owned)
+    };
+    let read = said("Optimizer.SGD.step.0");
+    assert_eq!(read.as_deref(), Some("gradients differ where the optimizer reads them"));
+    let passed = said("Functional.linear.0.backward");
+    assert_eq!(passed.as_deref(), Some("only the backward pass of this op differs"));
 }
