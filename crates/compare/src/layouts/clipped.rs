@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use probe_dump::{Op, Phase};
-use probe_layout::{Holding, part_factor};
+use probe_layout::{Holding, Piece, part_factor};
 use probe_pair::{Paired, PartPair};
 
 use super::Layouts;
@@ -49,7 +49,10 @@ impl Layouts {
             let spread = self.place(op, slots).and_then(|place| self.spread.get(&place));
             let Some(spread) = spread.filter(|_| b.path.starts_with("input.grad.")) else { continue };
             let asks = |rank: &u32| found.get(rank).is_none_or(|factors| factors.len() < MOST_PARAMETERS);
+            // What all ranks hold alike has no factor of a rank.
+            let is_of_some = |piece: &&Piece| piece.ranks.len() < self.ranks.len();
             let pieces = spread.pieces.iter().filter(|piece| piece.holding == Holding::Part);
+            let pieces = pieces.filter(is_of_some);
             let pieces: Vec<_> = pieces.filter(|piece| piece.ranks.iter().any(asks)).collect();
             let (Some(b), Some(c)) = (b.value.tensor(), c.value.tensor()) else { continue };
             let (Some(b_key), Some(c_key)) = (&b.data, &c.data) else { continue };
