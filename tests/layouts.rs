@@ -189,6 +189,7 @@ fn a_value_that_the_layouts_excuse_explains_nothing_behind_it() {
     let first = |weight: &Tensor| {
         let answer = compare_parts(&parts, |part, side| looked_up_then(weight, part, side));
         let lookup = answer.row("Functional.embedding.0.forward", "output.0");
+        assert!(!lookup.metrics.is_empty(), "the report says how far off it is");
         assert_eq!((lookup.verdict, lookup.role), (Verdict::Close, Role::Clean), "the layouts excuse it");
         answer.summary.first_divergence.map(|found| (found.op, found.slot))
     };

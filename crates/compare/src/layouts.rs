@@ -255,17 +255,13 @@ impl Layouts {
     }
 
     /// Puts what the layouts tell in front of the reasons of findings, at the place where it began.
-    pub(super) fn explain(&self, pair: &PartPair, judged: &mut PartJudgement) {
-        if self.ranks.is_empty() {
-            return;
-        }
+    fn explain(&self, pair: &PartPair, judged: &mut PartJudgement, readers: &mut Readers<'_>) {
         if self.lacks_ranks {
             judged.findings.clear();
             return;
         }
-        let mut readers = Readers::of(pair, judged, self);
         readers.settle(pair, judged);
-        let first = self.multiplied(pair, judged, &mut readers);
+        let first = self.multiplied(pair, judged, readers);
         let first = first.or_else(|| Self::leaks_padding(pair, judged));
         let PartJudgement { ops, slots, findings, notes, .. } = judged;
         // Of calls of one run alone, with no other finding, the first op behind them that differs is looked for.

@@ -112,8 +112,8 @@ impl Layouts {
     ) -> Option<String> {
         let world = self.ranks.len() as f64;
         // A loss that is not divided by the number of its calls is as many times too large.
-        let calls = calls_of(pair, op);
-        let whole = |value: f64| value <= world.max(calls) + 0.5 && is_whole(value);
+        let whole =
+            |value: f64| is_whole(value) && (value <= world + 0.5 || value <= calls_of(pair, op) + 0.5);
         let ratio = values::ratio(pair, b.value.tensor()?, c.value.tensor()?);
         let ratio = ratio.filter(|ratio| whole(*ratio) || whole(1.0 / ratio));
         // A bias is added behind the reduction.

@@ -33,12 +33,19 @@ impl Layouts {
                 for excused in &excused {
                     excused.tell(judged);
                 }
-                if self.is_of_all_ranks() && round < ROUNDS {
-                    more = Readers::of(pair, judged, self).excused(pair, judged);
+                if !self.is_of_all_ranks() {
+                    return;
+                }
+                let mut readers = Readers::of(pair, judged, self);
+                if round < ROUNDS && !self.lacks_ranks {
+                    more = readers.excused(pair, judged);
                     more.retain(|(place, _)| excused.iter().all(|excused| excused.place != *place));
+                    // A finding may be on a whole number of a rank's own.
+                    more.sort_by_key(|(place, _)| *place);
+                    more.dedup_by_key(|(place, _)| *place);
                 }
                 if more.is_empty() {
-                    self.explain(pair, judged);
+                    self.explain(pair, judged, &mut readers);
                 }
             });
             if more.is_empty() {
