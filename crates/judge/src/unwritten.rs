@@ -8,6 +8,7 @@ use super::Verdict;
 use super::difference::{Difference, Identity};
 use super::flow::{Flow, Place};
 use super::ops::Kind;
+use probe_dump::{Scalar, Slot, Value};
 
 /// Relative error from which a value is another one.
 const ANOTHER: f64 = 0.1;
@@ -25,6 +26,8 @@ pub(super) fn set_aside(flow: &mut Flow<'_>) {
         let results: Vec<usize> = node.results().collect();
         if node.traits.kind == Kind::Uninitialised {
             unwritten.extend(results.iter().filter_map(|&slot| values[slot]));
+        } else if let Some(slot) = times_zero(flow, op) {
+            set(flow, (op, slot));
         } else if hands_on(flow, op) {
             let given: Vec<usize> = node.given().collect();
             for &slot in &given {
@@ -113,7 +116,10 @@ fn used(flow: &Flow<'_>) -> (HashSet<Known>, HashSet<Known>) {
             used.extend(results());
         }
         if !hands_on(flow, op) {
-            used.extend(node.given().filter_map(|slot| values[slot]));
+            let times_zero = times_zero(flow, op);
+            used.extend(
+                node.given().filter(|&slot| Some(slot) != times_zero).filter_map(|slot| values[slot]),
+            );
             continue;
         }
         if node.base == "copy" {
@@ -125,6 +131,24 @@ fn used(flow: &Flow<'_>) -> (HashSet<Known>, HashSet<Known>) {
         }
     }
     (used, written)
+}
+
+/// Returns the term that a product and sum multiply by a `beta` of zero, and then do not read: not even NaN arrives in the result
+/// (torch's documentation of `addmm` and `baddbmm`). Programs pass memory there that nobody has written.
+fn times_zero(flow: &Flow<'_>, op: usize) -> Option<usize> {
+    let node = &flow.nodes[op];
+    if !matches!(node.base, "addmm" | "addbmm" | "baddbmm" | "addmv" | "addr") || node.is_backward() {
+        return None;
+    }
+    let is_zero = |slot: &Slot| {
+        &*slot.path == "kwarg.beta"
+            && matches!(&slot.value, Value::Scalar(Scalar::Number(beta)) if beta.as_f64() == 0.0)
+    };
+    let of_both = (0..node.slot_count()).any(|slot| {
+        let (b, c) = flow.pair.slot_at(op, slot);
+        b.is_some_and(is_zero) && c.is_some_and(is_zero)
+    });
+    node.given().next().filter(|_| of_both)
 }
 
 /// Returns true if an op only passes on a tensor; results of `item` and `tolist` go to the program instead.

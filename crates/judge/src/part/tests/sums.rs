@@ -196,3 +196,26 @@ fn a_norm_is_rounded_as_a_sum_of_its_elements_is() {
     };
     assert_eq!((judged(512), judged(2)), (0, 1));
 }
+
+#[test]
+fn what_a_product_multiplies_by_zero_is_not_read() {
+    // Megatron's attention passes memory that nobody has written to `baddbmm`, also where a fault is behind it.
+    let (memory, other) =
+        (Drawn::normal(90, &[4, 6, 6]), Drawn::normal(91, &[4, 6, 6]).map(|value| 1e20 * value));
+    let (q, k) = (Drawn::normal(92, &[4, 6, 8]), Drawn::normal(93, &[4, 8, 6]));
+    let made = Drawn::normal(94, &[4, 6, 6]);
+    let accused = |beta: f64| {
+        let mut part = Part::of_binary32();
+        part.op("Tensor.view.0.forward")
+            .tensor("input.0", &memory, &other)
+            .tensor("output.0", &memory, &other);
+        part.op("Torch.baddbmm.0.forward").tensor("input.0", &memory, &other).tensor("input.1", &q, &q);
+        part.tensor("input.2", &k, &k).number("kwarg.beta", [Some(beta), Some(beta)]);
+        part.tensor("output.0", &made, &made);
+        part.op("Functional.silu.0.forward").tensor("input.0", &made, &made);
+        part.tensor("output.0", &q, &q.off(95, 0.3));
+        part.judged("").findings.first().map(|finding| finding.op.clone())
+    };
+    assert_eq!(accused(0.0).as_deref(), Some("Functional.silu.0.forward"));
+    assert_eq!(accused(1.0).as_deref(), Some("Tensor.view.0.forward"));
+}
