@@ -68,7 +68,7 @@ impl Walk<'_, '_> {
         let fact = self.flow.fact(place);
         let dtype = fact.dtype?;
         let precision = self.precision_on_arrival(place, Precision::of(dtype)?);
-        let is_parameter = self.flow.side(place) == SlotSide::Parameter;
+        let is_parameter = self.is_parameter(place);
         let phase = self.flow.nodes[place.0].op.name.phase();
         // What was not conserved shows on its own side, whatever arrives with it.
         let changed = conserved::changed(self.flow, place);
@@ -126,24 +126,33 @@ impl Walk<'_, '_> {
     fn precision_on_arrival(&self, place: Place, own: &'static Precision) -> &'static Precision {
         let run = self.setting.coarsest.filter(|_| self.setting.mixed.is_some());
         // Unrecorded functions may have computed it under autocast, from what is off; statistics of coarse types hide that.
-        let is_parameter = self.flow.side(place) == SlotSide::Parameter;
+        let is_parameter = self.is_parameter(place);
         let may_be_off = self.worst > 0.0 || (self.multiplied && self.flow.fact(place).statistics_only);
         let unrecorded = self.setting.autocast.filter(|_| !is_parameter && may_be_off);
         run.into_iter().chain(unrecorded).fold(own, Precision::coarser)
     }
 
+    /// Returns true for a parameter of a module, also where a function inside of the module reads it first: nothing in the step has made it.
+    fn is_parameter(&self, place: Place) -> bool {
+        let is_listed = |place: Place| self.flow.side(place) == SlotSide::Parameter;
+        let (b, _) = self.flow.pair.slot_at(place.0, place.1);
+        is_listed(place) || b.is_some_and(|slot| self.flow.values.readers(0, slot).any(is_listed))
+    }
+
     /// Returns the error that an arrival may have by what came before it: unrecorded functions may have made it
     /// from that.
     fn explained_on_arrival(&self, place: Place) -> f64 {
+        if self.is_parameter(place) {
+            return 0.0;
+        }
         let fact = self.flow.fact(place);
-        match self.flow.side(place) {
-            SlotSide::Parameter => 0.0,
-            _ if self.may_select_others(place) => 1.0,
-            _ if !self.flow.nodes[place.0].is_backward() && self.was_rounded(place) => {
+        match () {
+            () if self.may_select_others(place) => 1.0,
+            () if !self.flow.nodes[place.0].is_backward() && self.was_rounded(place) => {
                 self.worst.max(fact.relative())
             }
             // A loss between modules may choose, as that of a quantile does.
-            _ if self.flow.modules_alone
+            () if self.flow.modules_alone
                 && self.flow.nodes[place.0].is_backward()
                 && transfer::flips(fact.len, self.worst) > ONE_FLIP
                 && self.is_one_element(place) =>
@@ -151,10 +160,10 @@ impl Walk<'_, '_> {
                 self.worst.max(fact.relative())
             }
             // It may have passed a function that chooses.
-            _ if self.flow.nodes[place.0].is_backward() && (self.gates || self.is_gated(place)) => {
+            () if self.flow.nodes[place.0].is_backward() && (self.gates || self.is_gated(place)) => {
                 self.worst.max(transfer::flipped_gates(fact.len, self.worst))
             }
-            _ => self.led_to_rewritten(place).map_or(self.worst, |led| led.min(self.worst)),
+            () => self.led_to_rewritten(place).map_or(self.worst, |led| led.min(self.worst)),
         }
     }
 

@@ -219,3 +219,25 @@ fn what_a_product_multiplies_by_zero_is_not_read() {
     assert_eq!(accused(0.0).as_deref(), Some("Functional.silu.0.forward"));
     assert_eq!(accused(1.0).as_deref(), Some("Tensor.view.0.forward"));
 }
+
+#[test]
+fn a_parameter_that_a_function_reads_first_has_no_error_of_what_came_before_it() {
+    let (x, weight) = (Drawn::normal(96, &[64, 32]), Drawn::normal(97, &[48, 32]));
+    let other = weight.off(98, 1.5e-2);
+    let accused = |is_listed: bool| {
+        let mut part = Part::default();
+        part.op("Functional.gelu.0.forward").tensor("input.0", &x, &x.off(99, 1e-2)).binary16();
+        part.tensor("output.0", &x, &x.off(99, 1e-2)).binary16();
+        part.op("Tensor.t.0.forward").tensor("input.0", &weight, &other).binary16();
+        part.tensor("output.0", &weight, &other).binary16();
+        if is_listed {
+            part.op("Module.fc1.Linear.forward.0").tensor("parameter.weight", &weight, &other).binary16();
+        }
+        part.judged("")
+            .findings
+            .iter()
+            .any(|finding| finding.slot.ends_with("weight") || finding.op.starts_with("Tensor.t"))
+    };
+    assert!(accused(true));
+    assert!(!accused(false));
+}
