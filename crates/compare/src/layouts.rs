@@ -18,6 +18,7 @@ mod values;
 mod words;
 
 use std::collections::{HashMap, HashSet};
+use std::slice;
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -32,7 +33,7 @@ use probe_dump::{Dump, OpName, PartKey, Phase, Rank, SlotSide};
 use probe_judge::{Cause, Finding, OWN_INPUTS, PartJudgement, Role, SlotJudgement};
 use probe_layout::{
     Declared, Dims, Folded, HeldTerms, Joined, Mesh, Misplaced, Remark, Remarks, Spread, fold, joined,
-    numbered,
+    numbered, under_their_callers,
 };
 use probe_pair::{BySlot, Many, Mapping, OpPair, Paired, Pairing, PartMatch, PartPair};
 
@@ -95,19 +96,22 @@ pub(super) fn read(
         }
         Some(Many::Candidate(keys)) => {
             let (b, c) = rayon::join(|| baseline.reader.read(&part.baseline), || all(candidate, keys));
-            let b = b?;
-            let (rank, layouts) = Layouts::of(c?, &b, numbers(keys), (candidate, false), mapping)?;
+            let (mut b, mut c) = (b?, c?);
+            under_their_callers(&mut c, slice::from_mut(&mut b));
+            let (rank, layouts) = Layouts::of(c, &b, numbers(keys), (candidate, false), mapping)?;
             Ok((b, rank, layouts))
         }
         Some(Many::Baseline(keys)) => {
             let (b, c) = rayon::join(|| all(baseline, keys), || candidate.reader.read(&part.candidate));
-            let c = c?;
-            let (rank, layouts) = Layouts::of(b?, &c, numbers(keys), (baseline, true), mapping)?;
+            let (mut b, mut c) = (b?, c?);
+            under_their_callers(&mut b, slice::from_mut(&mut c));
+            let (rank, layouts) = Layouts::of(b, &c, numbers(keys), (baseline, true), mapping)?;
             Ok((rank, c, layouts))
         }
         Some(Many::Both(baselines, candidates)) => {
             let (b, c) = rayon::join(|| all(baseline, baselines), || all(candidate, candidates));
             let (mut b, mut c) = (b?, c?);
+            under_their_callers(&mut b, &mut c);
             let told = |reason| CompareError::Nothing { reason };
             // The run that holds the whole model on each rank becomes one.
             if numbered(&mut b, &mut c).map_err(told)? {

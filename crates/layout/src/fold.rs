@@ -24,6 +24,7 @@ use super::numbering::{Misplaced, Numbering, under_global_numbers};
 use super::record;
 use super::remark::{Remark, Remarks};
 use super::reordered::by_rows;
+use super::spanning::without_hand_overs;
 use super::store::{FoldedStore, Made};
 use super::tied;
 use super::usual::in_common_order;
@@ -190,6 +191,7 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     without_reductions(&mut ranks, other);
     if split {
         arguments::without_lists_of_parts(&mut ranks, other);
+        without_hand_overs(&mut ranks, other);
     }
     let numbers: Vec<u32> = ranks.iter().map(|rank| rank.key.rank.number()).collect();
     let others: HashMap<&str, &Op> = other.ops.iter().map(|op| (op.name.as_str(), op)).collect();

@@ -12,6 +12,7 @@
 mod arguments;
 mod bias;
 mod both;
+mod callers;
 mod calls;
 mod cuts;
 mod declared;
@@ -32,6 +33,7 @@ mod record;
 mod remark;
 mod reordered;
 mod rows;
+mod spanning;
 mod stages;
 mod store;
 #[cfg(test)]
@@ -40,6 +42,7 @@ mod tied;
 mod usual;
 
 pub use both::{HeldTerms, Joined, ValueName, joined, numbered};
+pub use callers::under_their_callers;
 pub use declared::Declared;
 pub use dims::{Dims, Mesh};
 pub use fold::{Folded, fold};

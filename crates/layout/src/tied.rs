@@ -45,7 +45,9 @@ fn shared(other: &Rank) -> Vec<Shared> {
         calls.filter_map(|op| Some((op.name.module_path()?, &op.slots))).flat_map(|(module, slots)| {
             slots.iter().filter_map(move |slot| {
                 let record = slot.value.tensor().filter(|record| record.shape.len() > 1)?;
-                Some((module, slot.path.strip_prefix("parameter.")?, digest(record)?))
+                // A module may also be given the weight, and have none of its own.
+                let given = || slot.path.strip_prefix("kwarg.");
+                Some((module, slot.path.strip_prefix("parameter.").or_else(given)?, digest(record)?))
             })
         });
     let (kept, without): (Vec<_>, Vec<_>) = parameters

@@ -79,3 +79,20 @@ fn vectors_that_are_equal_in_two_modules_are_two() {
     let folded = all(vec![first, model(1, &ones, &[layer, ("last.Norm", Some(&last))], "last")], &other).rank;
     assert!(names(&folded).contains(&"Module.last.Norm.parameters_grad.0"));
 }
+
+#[test]
+fn a_head_that_is_given_the_weight_of_the_embedding_shares_it() {
+    let (weight, whole, last) = (matrix(6, 4, 81), matrix(6, 4, 82), matrix(6, 4, 83));
+    let layers = [("layers.0.Linear", None), ("layers.1.Linear", None)];
+    let modules = [("embed.Embedding", Some(&whole)), layers[0], layers[1], ("head.Linear", None)];
+    let mut other = model(0, &weight, &modules, "embed");
+    // Megatron's head has no weight of its own in a model of one stage.
+    let head = other.ops.iter_mut().find(|op| op.name.as_str() == "Module.head.Linear.forward.0").unwrap();
+    head.slots[0] = Slot::new("kwarg.weight", SlotSide::Input, head.slots[0].value.clone());
+    let first = model(0, &weight, &[modules[0], layers[0]], "embed");
+    let folded =
+        all(vec![first, model(1, &weight, &[layers[0], ("head.Linear", Some(&last))], "head")], &other).rank;
+    let gradients = folded.ops.iter().filter(|op| op.name.phase() == probe_dump::Phase::ParameterGradient);
+    let gradients: Vec<&str> = gradients.map(|op| op.name.as_str()).collect();
+    assert_eq!(gradients, ["Module.embed.Embedding.parameters_grad.0"]);
+}
