@@ -4,6 +4,7 @@ mod clipped;
 mod explain;
 mod made_again;
 mod mended;
+mod parameter_cuts;
 mod partial;
 mod pieces;
 mod places;
@@ -268,11 +269,16 @@ impl Layouts {
         let first = self.multiplied(pair, judged, readers);
         let first = first.or_else(|| Self::leaks_padding(pair, judged));
         let PartJudgement { ops, slots, findings, notes, .. } = judged;
-        // Of calls of one run alone, with no other finding, the first op behind them that differs is looked for.
-        if findings.iter().any(|finding| !is_of_layout(pair, finding, ops)) {
-            findings.retain(|finding| !is_of_layout(pair, finding, ops));
-        }
         let roundings = Roundings::of(pair, slots);
+        // Of calls of one run alone, the first op behind them that differs is looked for, up to the first other finding: what is in front of that does
+        // not follow from it.
+        let others = findings.iter().filter(|finding| !is_of_layout(pair, finding, ops));
+        if let Some(end) = others.map(|finding| finding.order).min() {
+            findings.retain(|finding| {
+                !is_of_layout(pair, finding, ops)
+                    || self.differs_between(pair, finding.order..end, slots, (&roundings, readers))
+            });
+        }
         self.behind_strangers(pair, findings, slots, &roundings);
         if let Some(first) = first {
             findings.insert(0, first);
@@ -289,7 +295,7 @@ impl Layouts {
             moved.extend((finding.order != from).then_some((from, finding.order)));
         }
         if findings.is_empty() && !self.reduces_itself {
-            findings.extend(self.unreduced_update(pair));
+            findings.extend(self.unreduced_update(pair, slots));
         }
         if !findings.iter().any(|finding| finding.cause == Cause::Input) {
             notes.retain(|note| !note.starts_with(OWN_INPUTS));
@@ -310,8 +316,13 @@ impl Layouts {
             Self::moved(pair, finding, order, slot);
             return Some(said);
         }
+        if is_first && let Some((order, slot, said)) = self.cut_unlike_others(pair, finding.order) {
+            finding.cause = Cause::Input;
+            Self::moved(pair, finding, order, slot);
+            return Some(said);
+        }
         if is_first && let Some(said) = self.clipped(pair, finding.order) {
-            let unreduced = self.unreduced(pair, finding, is_first);
+            let unreduced = self.unreduced(pair, (finding, is_first), slots);
             return Some(unreduced.map_or(said.clone(), |unreduced| format!("{said}; {unreduced}")));
         }
         if is_first && let Some((order, slot, said)) = self.not_shared(pair, finding) {
@@ -334,7 +345,7 @@ impl Layouts {
         }
         // What a call was given arose there.
         let stays = finding.cause == Cause::Argument;
-        let passed_on = self.of_passed_on(pair, finding.order);
+        let passed_on = self.of_passed_on(pair, finding.order, slots);
         if let Some((order, slot, said)) = passed_on.filter(|found| !stays || found.0 == finding.order) {
             Self::moved(pair, finding, order, slot);
             return Some(said);
@@ -350,11 +361,16 @@ impl Layouts {
             matches!(finding.cause, Cause::Optimizer | Cause::Gradient) || (0..op.slots.len()).any(differs)
         };
         let fault = matches!(op.ops, Paired::Both(..)) && !stays && differs();
-        fault.then(|| self.unreduced(pair, finding, is_first)).flatten()
+        fault.then(|| self.unreduced(pair, (finding, is_first), slots)).flatten()
     }
 
     /// Returns a value of which something is known, among those that an op passes on: they show more than its own result, which may be partial.
-    fn of_passed_on<'p>(&self, pair: &'p PartPair, from: usize) -> Option<(usize, &'p str, String)> {
+    fn of_passed_on<'p>(
+        &self,
+        pair: &'p PartPair,
+        from: usize,
+        judged: &BySlot<SlotJudgement>,
+    ) -> Option<(usize, &'p str, String)> {
         let end = pair.ops.len().min(from + NEAR_BY);
         let phase = op_phase(pair, &pair.ops[from]);
         for order in first_inside(pair, from)..end {
@@ -374,29 +390,12 @@ impl Layouts {
             let padded = explain::padded(pair, order).map(|(slot, _, said)| (slot, said));
             let found = padded.or_else(|| self.factor(pair, order));
             let found = found.or_else(|| self.biased(pair, order)).or_else(|| self.disordered(pair, order));
-            let found = found.or_else(|| self.odd(pair, order));
+            let found = found.or_else(|| self.odd(pair, order, judged));
             if let Some((slot, said)) = found {
                 return Some((order, slot, said));
             }
         }
         None
-    }
-
-    /// Returns the first slot of a paired op of which some ranks hold other replicas or shards than they should.
-    fn odd<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
-        let op = &pair.ops[order];
-        op.slots.iter().find_map(|slots| {
-            let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
-            let said = match self.remark(op, slots)? {
-                Remark::Odd(ranks) => words::odd(ranks),
-                Remark::Alike(ranks) => self.alike(ranks),
-                Remark::Sharded(shards) => {
-                    values::odd_shards(pair, (b.value.tensor()?, c.value.tensor()?), shards)?
-                }
-                _ => return None,
-            };
-            Some((&*b.path, said))
-        })
     }
 
     /// Moves a finding to another op. A value that was found on arrival is then the result of that op.

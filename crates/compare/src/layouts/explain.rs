@@ -3,16 +3,16 @@
 use std::ops::Range;
 
 use probe_dump::{Op, OpKind, OpName, Phase, Slot, SlotSide, TensorRecord};
-use probe_judge::{Cause, Finding, PartJudgement};
+use probe_judge::{Cause, Finding, PartJudgement, SlotJudgement, Verdict};
 use probe_layout::{Misplaced, Remark};
-use probe_pair::{OpPair, Paired, PartPair, value_key};
+use probe_pair::{BySlot, OpPair, Paired, PartPair, value_key};
 
 use super::mended::{APART, Readers};
 use super::partial::{finding, op_phase};
 use super::pieces::slice;
 use super::strangers::is_of_layout;
 use super::values::Padding;
-use super::{Layouts, in_words, values};
+use super::{Layouts, in_words, values, words};
 
 /// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
 const WHOLE: f64 = 0.005;
@@ -153,6 +153,30 @@ impl Layouts {
                 b.path,
                 in_words(ranks)
             );
+            Some((&*b.path, said))
+        })
+    }
+
+    /// Returns the first slot of a paired op of which some ranks hold other replicas or shards than they should. What was not judged, as memory that
+    /// nobody wrote, may hold anything.
+    pub(super) fn odd<'p>(
+        &self,
+        pair: &'p PartPair,
+        order: usize,
+        judged: &BySlot<SlotJudgement>,
+    ) -> Option<(&'p str, String)> {
+        let op = &pair.ops[order];
+        let is_judged = |at: usize| judged.at(order, at).is_none_or(|slot| slot.verdict != Verdict::Unknown);
+        op.slots.iter().enumerate().filter(|(at, _)| is_judged(*at)).find_map(|(_, slots)| {
+            let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
+            let said = match self.remark(op, slots)? {
+                Remark::Odd(ranks) => words::odd(ranks),
+                Remark::Alike(ranks) => self.alike(ranks),
+                Remark::Sharded(shards) => {
+                    values::odd_shards(pair, (b.value.tensor()?, c.value.tensor()?), shards)?
+                }
+                _ => return None,
+            };
             Some((&*b.path, said))
         })
     }

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 
 use probe_dump::{Dump, OpKind, OpName, Phase, Slot, SlotSide};
-use probe_judge::{Cause, Finding, ReferenceErrors, Role};
+use probe_judge::{Cause, Finding, ReferenceErrors, Role, SlotJudgement};
 use probe_layout::{Among, HeldTerms, Remark};
 use probe_measure::ALL_METRICS;
-use probe_pair::{OpPair, Paired, PartPair, value_key};
+use probe_pair::{BySlot, OpPair, Paired, PartPair, value_key};
 
+use super::mended::is_fault;
 use super::{Layouts, groups, in_words};
 
 /// Ranks of groups, by name.
@@ -30,6 +31,8 @@ impl Terms {
 pub(super) struct Partial<'p> {
     /// Of the run that holds the terms.
     slot: &'p Slot,
+    /// The same of the other run, which holds their sum.
+    other: Option<&'p Slot>,
     ranks: &'p [u32],
     among: Among,
     groups: &'p Groups,
@@ -38,6 +41,12 @@ pub(super) struct Partial<'p> {
 impl Partial<'_> {
     pub(super) fn key(&self) -> Option<u64> {
         value_key(self.slot.value.tensor()?)
+    }
+
+    /// Returns true if some of these values is the sum, or maximum, as either run holds it.
+    fn is_among(&self, values: &BTreeSet<u64>) -> bool {
+        let sum = self.other.and_then(|other| value_key(other.value.tensor()?));
+        self.key().into_iter().chain(sum).any(|key| values.contains(&key))
     }
 }
 
@@ -58,12 +67,12 @@ impl Layouts {
         let slots = op.into_iter().flat_map(|op| op.slots.iter().map(move |slots| (op, slots)));
         slots.filter_map(|(op, slots)| {
             let (b, c) = pair.slot(op, slots);
-            let slot = if self.of_baseline { b? } else { c? };
+            let (slot, other) = if self.of_baseline { (b?, c) } else { (c?, b) };
             match self.remark(op, slots) {
                 // The term of a mean that each data-parallel rank's loss is stays one.
                 Some(Remark::Partial(_, Among::Sum(share))) if *share > 1 && is_scalar(slot) => None,
                 Some(Remark::Partial(ranks, among)) => {
-                    Some(Partial { slot, ranks, among: *among, groups: &self.groups })
+                    Some(Partial { slot, other, ranks, among: *among, groups: &self.groups })
                 }
                 _ => self.term_of(pair, op, slots),
             }
@@ -82,13 +91,17 @@ impl Layouts {
     /// Returns a value of which the ranks of the run that was made one hold terms.
     fn held_terms<'p>(&'p self, pair: &'p PartPair, op: &OpPair, slots: Paired) -> Option<Partial<'p>> {
         let ((b, c), (of_b, of_c)) = (pair.slot(op, slots), pair.op(op));
-        let (slot, op) = if self.of_baseline { (c?, of_c?) } else { (b?, of_b?) };
+        let (slot, op, other) = if self.of_baseline { (c?, of_c?, b) } else { (b?, of_b?, c) };
         let (ranks, among) = self.terms.held.get(&(op.name.as_str().into(), slot.path.as_ref().into()))?;
-        Some(Partial { slot, ranks, among: *among, groups: &self.terms.groups })
+        Some(Partial { slot, other, ranks, among: *among, groups: &self.terms.groups })
     }
 
     /// Returns a finding on the first gradient that an optimizer reads before it is reduced. Its update may be too small to show in the parameter.
-    pub(super) fn unreduced_update(&self, pair: &PartPair) -> Option<Finding> {
+    pub(super) fn unreduced_update(
+        &self,
+        pair: &PartPair,
+        judged: &BySlot<SlotJudgement>,
+    ) -> Option<Finding> {
         let steps =
             (0..pair.ops.len()).filter(|&place| pair.name(&pair.ops[place]).starts_with("Optimizer."));
         let of_gradient = |slot: &Slot| slot.path.starts_with("input.grad.");
@@ -97,12 +110,17 @@ impl Layouts {
             Some((place, found.slot))
         })?;
         let mut finding = finding(pair, order, slot, Cause::Gradient);
-        finding.reason = self.unreduced(pair, &mut finding, true)?;
+        finding.reason = self.unreduced(pair, (&mut finding, true), judged)?;
         Some(finding)
     }
 
     /// Finds the partial value that an op at fault reads, or that is the nearest before it, and moves the finding to the op that made it.
-    pub(super) fn unreduced(&self, pair: &PartPair, finding: &mut Finding, is_first: bool) -> Option<String> {
+    pub(super) fn unreduced(
+        &self,
+        pair: &PartPair,
+        (finding, is_first): (&mut Finding, bool),
+        judged: &BySlot<SlotJudgement>,
+    ) -> Option<String> {
         let phase = OpName::parse(&finding.op).phase();
         let read = self.partial_of(pair, finding.order, |side| !side.is_result());
         let key = read.as_ref().and_then(Partial::key);
@@ -112,21 +130,21 @@ impl Layouts {
         }
         let results =
             |order: usize| self.partials_of(pair, order).filter(|partial| partial.slot.side.is_result());
-        let made = |reduced: &BTreeSet<u64>| {
+        let made = |reduced: &dyn Fn(&Partial<'_>) -> bool| {
             (0..=finding.order).rev().find_map(|order| {
                 let fits = |partial: &Partial<'_>| {
                     if key.is_some() {
                         return partial.key() == key;
                     }
-                    partial.key().is_none_or(|own| !reduced.contains(&own))
-                        && op_phase(pair, &pair.ops[order]) == phase
+                    !reduced(partial) && op_phase(pair, &pair.ops[order]) == phase
                 };
                 Some((order, results(order).find(fits)?))
             })
         };
         // In coarse types a reader of what was not reduced may seem to hold it whole: the baseline's values are surer.
-        let [of_both, of_baseline] = self.reduced_values(pair);
-        let made = made(&of_both).or_else(|| made(&of_baseline));
+        let [of_both, of_baseline] = self.reduced_values(pair, judged);
+        let made = made(&|partial| partial.is_among(&of_both))
+            .or_else(|| made(&|partial| partial.key().is_some_and(|own| of_baseline.contains(&own))));
         let (order, partial) = made.or_else(|| Some((finding.order, read?)))?;
         // Of the ops that show the same value, the innermost made it.
         let key = partial.key();
@@ -135,17 +153,42 @@ impl Layouts {
             Some((place, found.slot))
         });
         let (order, slot) = first.unwrap_or((order, partial.slot));
+        let (order, slot) = self.accumulated(pair, order).unwrap_or((order, slot));
         Self::moved(pair, finding, order, &slot.path);
         Some(missing(&finding.op, slot, &partial))
     }
 
-    /// Returns the values that either run holds whole somewhere, and those that the baseline does: terms of these are added up behind
-    /// them.
-    fn reduced_values(&self, pair: &PartPair) -> [BTreeSet<u64>; 2] {
+    /// Returns the gradient of a parameter that an op of the backward pass adds to those of other micro-batches, if all that it reads is partial: the
+    /// parameter tells more than the sum.
+    fn accumulated<'p>(&'p self, pair: &'p PartPair, order: usize) -> Option<(usize, &'p Slot)> {
+        let is_addition = op_phase(pair, &pair.ops[order]) == Phase::Backward
+            && OpName::parse(pair.name(&pair.ops[order])).kind() == OpKind::Api;
+        let tensors = pair.ops[order].slots.iter().filter_map(|slots| pair.slot(&pair.ops[order], slots).0);
+        let count = tensors.filter(|slot| !slot.side.is_result() && slot.value.tensor().is_some()).count();
+        let read: Vec<Partial<'_>> =
+            self.partials_of(pair, order).filter(|partial| !partial.slot.side.is_result()).collect();
+        if !is_addition || read.is_empty() || read.len() != count {
+            return None;
+        }
+        let keys: Vec<u64> = read.iter().filter_map(Partial::key).collect();
+        let of_parameter = |place: &usize| op_phase(pair, &pair.ops[*place]) == Phase::ParameterGradient;
+        (0..order).filter(of_parameter).find_map(|place| {
+            let found = self
+                .partials_of(pair, place)
+                .find(|found| found.key().is_some_and(|key| keys.contains(&key)));
+            Some((place, found?.slot))
+        })
+    }
+
+    /// Returns the values that either run holds whole somewhere, where they do not differ, and those that the baseline does: terms of these are added
+    /// up behind them.
+    fn reduced_values(&self, pair: &PartPair, judged: &BySlot<SlotJudgement>) -> [BTreeSet<u64>; 2] {
         let [mut whole, mut of_baseline] = [const { BTreeSet::new() }; 2];
-        for op in &pair.ops {
-            for slots in op.slots.iter() {
-                let partial = matches!(self.remark(op, slots), Some(Remark::Partial(..)))
+        for (place, op) in pair.ops.iter().enumerate() {
+            for (at, slots) in op.slots.iter().enumerate() {
+                let differs = judged.at(place, at).is_some_and(|slot| is_fault(slot.verdict));
+                let partial = differs
+                    || matches!(self.remark(op, slots), Some(Remark::Partial(..)))
                     || self.held_terms(pair, op, slots).is_some();
                 let (Some(b), Some(c)) = pair.slot(op, slots) else { continue };
                 let key = |slot: &Slot| slot.value.tensor().and_then(value_key);
@@ -243,6 +286,7 @@ mod tests {
     use std::sync::Arc;
 
     use probe_dump::{Checksum, DType, Op, RecordedDType, TensorRecord, Value};
+    use probe_judge::Verdict;
     use probe_pair::SlotPairs;
 
     use super::super::strangers::tests::part;
@@ -290,7 +334,18 @@ mod tests {
             let layouts = Layouts { ranks: vec![0, 1], remarks, ..Layouts::default() };
             let slot = pair.candidate.ops[2].slots[0].clone();
             let mut finding = finding(&pair, 2, &slot, Cause::Numerics);
-            let said = layouts.unreduced(&pair, &mut finding, true).unwrap();
+            let judged = |verdict| SlotJudgement {
+                verdict,
+                error: None.into(),
+                rule: None,
+                reason: "".into(),
+                follows: false,
+            };
+            // Nothing else than the sum agrees with the baseline's value.
+            let read = if reduced == 12 { Verdict::Close } else { Verdict::Differs };
+            let close = || vec![judged(Verdict::Close)];
+            let slots = [close(), close(), vec![judged(read)]].into_iter().collect();
+            let said = layouts.unreduced(&pair, (&mut finding, true), &slots).unwrap();
             (finding.op, said)
         };
         let (op, said) = named(12, true);

@@ -1,11 +1,13 @@
 //! Judges a part whose ranks were read as one. A value that no layout explains, and behind which all agrees, tells nothing of what is made of it: it
 //! is judged without.
 
-use probe_judge::{History, PartEvidence, PartJudgement, PriorKnowledge, SlotJudgement, Verdict, judge_part};
-use probe_pair::PartPair;
+use probe_judge::{
+    Finding, History, PartEvidence, PartJudgement, PriorKnowledge, SlotJudgement, Verdict, judge_part,
+};
+use probe_pair::{BySlot, PartPair};
 
 use super::Layouts;
-use super::mended::Readers;
+use super::mended::{Readers, is_fault};
 
 /// Most times that a part is judged: what is excused may have explained others that are.
 const ROUNDS: usize = 8;
@@ -33,6 +35,9 @@ impl Layouts {
                 for excused in &excused {
                     excused.tell(judged);
                 }
+                // Other sizes are told by the records, and not by evidence that can be forgotten.
+                let PartJudgement { findings, slots, .. } = judged;
+                findings.retain(|finding| !is_excused(finding, slots, &excused));
                 if !self.is_of_all_ranks() {
                     return;
                 }
@@ -62,6 +67,13 @@ impl Layouts {
         }
         unreachable!("the last round excuses nothing more")
     }
+}
+
+/// Returns true for a finding on a value that was excused, of an op of which no other value differs.
+fn is_excused(finding: &Finding, slots: &BySlot<SlotJudgement>, excused: &[Excused]) -> bool {
+    let differs = |slot: &SlotJudgement| is_fault(slot.verdict);
+    excused.iter().any(|excused| excused.place.0 == finding.order)
+        && !slots.get(finding.order).unwrap_or(&[]).iter().any(differs)
 }
 
 impl Excused {

@@ -2,13 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 
 use probe_dump::{DType, OpKind, Phase, Slot};
-use probe_judge::{Cause, Finding, OpJudgement, SlotJudgement, Verdict};
+use probe_judge::{Cause, Finding, OpJudgement, Role, SlotJudgement, Verdict};
 use probe_layout::Remark;
 use probe_pair::{BySlot, OpPair, Paired, PartPair};
 
-use super::mended::is_fault;
+use super::mended::{Readers, is_fault};
 use super::{Layouts, values};
 use crate::median::median;
 
@@ -32,6 +33,28 @@ pub(super) fn is_of_layout(pair: &PartPair, finding: &Finding, judged: &[OpJudge
 }
 
 impl Layouts {
+    /// Returns true if an op of both runs makes something in this range that differs by more than rounding, and that neither is partial nor mended.
+    pub(super) fn differs_between(
+        &self,
+        pair: &PartPair,
+        range: Range<usize>,
+        slots: &BySlot<SlotJudgement>,
+        (roundings, readers): (&Roundings, &mut Readers<'_>),
+    ) -> bool {
+        range.filter(|&place| matches!(pair.ops[place].ops, Paired::Both(..))).any(|place| {
+            let op = &pair.ops[place];
+            op.slots.iter().enumerate().any(|(at, slots_of)| {
+                let is_result = pair.slot(op, slots_of).0.is_some_and(|slot| slot.side.is_result());
+                let judged = slots.at(place, at).filter(|slot| is_result && is_fault(slot.verdict));
+                judged.is_some_and(|judged| {
+                    !roundings.explain(pair, (place, at), judged)
+                        && !matches!(self.remark(op, slots_of), Some(Remark::Partial(..)))
+                        && !readers.is_mended_slot(pair, (place, at))
+                })
+            })
+        })
+    }
+
     /// Moves findings on calls of one run alone to the first op behind them that differs by more than rounding, and that is not partial if there
     /// is another; without one, there is no fault.
     pub(super) fn behind_strangers(
@@ -60,7 +83,11 @@ impl Layouts {
                 return true;
             }
             let Some((place, slot)) = first(from, false).or_else(|| first(from, true)) else { return false };
-            finding.cause = if slot.side.is_result() { Cause::Numerics } else { Cause::Input };
+            (finding.cause, finding.role) = if slot.side.is_result() {
+                (Cause::Numerics, Role::Introduces)
+            } else {
+                (Cause::Input, finding.role)
+            };
             Self::moved(pair, finding, place, &slot.path);
             let at = pair.ops[place].slots.iter().position(|slots| {
                 pair.slot(&pair.ops[place], slots).0.is_some_and(|own| own.path == slot.path)

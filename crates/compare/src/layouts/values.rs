@@ -35,7 +35,8 @@ pub(super) fn odd_shards(
     let worst = errors.iter().map(|(_, error)| *error).fold(0.0, f64::max);
     let odd: Vec<u32> =
         errors.iter().filter(|(_, error)| *error > APART * worst).map(|(rank, _)| *rank).collect();
-    if odd.len() == shards.len() || worst < LEAST {
+    // Where the worst is infinite, none is told from it.
+    if odd.is_empty() || odd.len() == shards.len() || worst < LEAST {
         return None;
     }
     Some(match &*odd {
