@@ -398,6 +398,16 @@ def test_heads_that_are_not_permuted_as_those_of_other_layers_are_named(baseline
     assert f"{wrong}: in order instead of heads of {HEAD} permuted (interleaved rotary against halves)" in said
 
 
+def test_a_causal_mask_is_no_weight(baseline: Path, tmp_path: Path) -> None:
+    masks = {f"model.layers.{layer}.attn.bias": torch.tril(torch.ones(40, 40)).view(1, 1, 40, 40).half() for layer in range(2)}
+    torch.save(llama() | masks, tmp_path / "candidate.pt")
+    code, said, _ = probe(baseline, tmp_path / "candidate.pt")
+    assert code == 0, said
+    masks["model.layers.1.attn.bias"][0, 0, 3, 9] = 1
+    torch.save(llama() | masks, tmp_path / "candidate.pt")
+    assert probe(baseline, tmp_path / "candidate.pt")[0] == 1
+
+
 def test_an_index_is_not_trusted(baseline: Path, tmp_path: Path) -> None:
     """An index that names a class with effects, a file elsewhere, or places outside the tensor."""
     import pickle
