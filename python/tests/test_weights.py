@@ -398,6 +398,125 @@ def test_heads_that_are_not_permuted_as_those_of_other_layers_are_named(baseline
     assert f"{wrong}: in order instead of heads of {HEAD} permuted (interleaved rotary against halves)" in said
 
 
+def test_what_a_program_numbers_from_the_end_is_a_mapping(tmp_path: Path) -> None:
+    blocks = {f"up.{block}.conv{part}.weight": torch.randn(32, 32) for block in range(5) for part in (1, 2)}
+    last = {f"up.{block}.upsample.weight": torch.randn(32, 32) for block in (1, 2)}
+    torch.save(blocks | last, tmp_path / "ldm.pt")
+    made = {f"up_blocks.{4 - int(name.split('.')[1])}.{name.split('.', 2)[2]}": value for name, value in (blocks | last).items()}
+    torch.save(made, tmp_path / "diffusers.pt")
+    code, said, _ = probe(tmp_path / "ldm.pt", tmp_path / "diffusers.pt")
+    assert code == 0, said
+    swap(made, "blocks.0.", "blocks.1.")
+    torch.save(made, tmp_path / "wrong.pt")
+    code, said, _ = probe(tmp_path / "ldm.pt", tmp_path / "wrong.pt")
+    assert code == 1 and "up_blocks 1 and 0 swapped (4 tensors)" in said, said
+
+
+def test_the_first_and_the_last_layer_exchanged_are_not_a_numbering_from_the_end(tmp_path: Path) -> None:
+    layers = {f"layers.{layer}.up.weight": torch.randn(32, 32) for layer in range(6)}
+    torch.save(layers, tmp_path / "one.pt")
+    made = {name.replace("layers", "blocks"): value for name, value in layers.items()}
+    swap(made, "blocks.0.", "blocks.5.")
+    torch.save(made, tmp_path / "other.pt")
+    code, said, _ = probe(tmp_path / "one.pt", tmp_path / "other.pt")
+    assert code == 1 and "blocks 0 and 5 swapped" in said and said.count("swapped") == 1, said
+
+
+def test_halves_of_one_tensor_may_be_exchanged_but_not_of_one_of_its_kind(tmp_path: Path) -> None:
+    weights = {f"blocks.{block}.modulation.weight": torch.randn(64, 32) for block in range(3)}
+    weights |= {"last.modulation.weight": torch.randn(32, 32), "last.modulation.bias": torch.randn(32)}
+    torch.save(weights, tmp_path / "one.pt")
+    made = {f"m.{name.replace('modulation', 'linear')}": v.roll(len(v) // 2, 0) if "last" in name else v for name, v in weights.items()}
+    torch.save(made, tmp_path / "other.pt")
+    code, said, _ = probe(tmp_path / "one.pt", tmp_path / "other.pt")
+    assert code == 0 and "halves exchanged" in said, said
+    made["m.blocks.1.linear.weight"] = made["m.blocks.1.linear.weight"].roll(32, 0)
+    torch.save(made, tmp_path / "wrong.pt")
+    code, said, _ = probe(tmp_path / "one.pt", tmp_path / "wrong.pt")
+    assert code == 1 and "m.blocks.1.linear.weight: rows: halves exchanged" in said, said
+
+
+def test_heads_under_a_rotary_embedding_are_named_when_two_are_exchanged(baseline: Path, tmp_path: Path) -> None:
+    made = CONVERSIONS["pairs_of_rotary"](llama())
+    name = "m.model.layers.2.self_attn.q_proj.weight"
+    made[name] = heads(made[name])
+    torch.save(made, tmp_path / "candidate.pt")
+    code, said, _ = probe(baseline, tmp_path / "candidate.pt")
+    assert code == 1 and f"{name}: " in said and "blocks 2 and 5 of 8 swapped" in said, said
+
+
+def test_parts_of_one_tensor_in_each_others_place_are_swapped(tmp_path: Path) -> None:
+    joined = {f"layers.{layer}.gate_up.weight": torch.randn(64, 32) for layer in range(4)}
+    torch.save(joined, tmp_path / "joined.pt")
+    apart = {f"blocks.{layer}.w{part}.weight": joined[f"layers.{layer}.gate_up.weight"].chunk(2)[part // 2] for layer in range(4) for part in (1, 3)}
+    swap(apart, "2.w1", "2.w3")
+    torch.save(apart, tmp_path / "apart.pt")
+    code, said, _ = probe(tmp_path / "joined.pt", tmp_path / "apart.pt")
+    assert code == 1 and "blocks.2.w1 and blocks.2.w3 swapped" in said, said
+
+
+@pytest.mark.parametrize("form", ["local_experts.{}.linear_fc2.weight", "linear_fc2.weight{}"])
+def test_a_copy_of_another_expert_is_named(form: str, baseline: Path, tmp_path: Path) -> None:
+    old = "local_experts.{}.linear_fc2.weight"
+    made = megatron(llama())
+    for layer in (2, 3):
+        for expert in range(EXPERTS):
+            at = f"decoder.layers.{layer}.mlp.experts."
+            made[at + form.format(expert)] = made.pop(at + old.format(expert))
+    at = "decoder.layers.3.mlp.experts."
+    made[at + form.format(4)] = made[at + form.format(1)].clone()
+    torch.save(made, tmp_path / "candidate.pt")
+    code, said, _ = probe(baseline, tmp_path / "candidate.pt", "--format", "json")
+    findings = [finding["text"] for finding in json.loads(said)["findings"]]
+    assert code == 1 and len(findings) == 1, findings
+    assert f"{at}{form.format(4)}: holds model.layers.3.mlp.experts.1.down_proj.weight instead of" in findings[0]
+
+
+def test_a_norm_that_differs_on_one_rank_is_named(baseline: Path, tmp_path: Path) -> None:
+    folder = ranks(llama(), tmp_path / "ranks", 2, 2)
+    path = folder / "mp_rank_01_001" / "model_optim_rng.pt"
+    state = torch.load(path)
+    state["model"]["decoder.layers.1.input_layernorm.weight"] *= 1 + 0.1 * torch.rand(WIDTH)
+    torch.save(state, path)
+    code, said, _ = probe(baseline, folder)
+    assert code == 1 and "mp_rank_01_001/decoder.layers.1.input_layernorm.weight: other values" in said, said
+
+
+def test_a_causal_mask_is_no_weight(baseline: Path, tmp_path: Path) -> None:
+    masks = {f"model.layers.{layer}.attn.bias": torch.tril(torch.ones(40, 40)).view(1, 1, 40, 40).half() for layer in range(2)}
+    torch.save(llama() | masks, tmp_path / "candidate.pt")
+    code, said, _ = probe(baseline, tmp_path / "candidate.pt")
+    assert code == 0, said
+    masks["model.layers.1.attn.bias"][0, 0, 3, 9] = 1
+    torch.save(llama() | masks, tmp_path / "candidate.pt")
+    assert probe(baseline, tmp_path / "candidate.pt")[0] == 1
+
+
+def test_a_shard_of_a_padded_table_that_is_another_ranks_is_named(baseline: Path, tmp_path: Path) -> None:
+    folder = ranks(llama(), tmp_path / "ranks", 4, 1)
+    states = [torch.load(folder / f"mp_rank_{rank:02d}_000" / "model_optim_rng.pt") for rank in (1, 3)]
+    states[1]["model"]["output_layer.weight"] = states[0]["model"]["output_layer.weight"]
+    torch.save(states[1], folder / "mp_rank_03_000" / "model_optim_rng.pt")
+    code, said, _ = probe(baseline, folder)
+    assert code == 1 and "mp_rank_03_000/output_layer.weight: " in said, said
+
+
+def test_a_plan_of_writing_in_the_index_is_passed_over(baseline: Path, tmp_path: Path) -> None:
+    """As megatron-core leaves it in its distributed checkpoints. It stacks layers, in each of which Q, K and V are in groups."""
+    import pickle
+
+    from torch.distributed.checkpoint.planner import SavePlan
+
+    stack = {"layers.qkv.weight": torch.stack([grouped(*(llama()[f"model.layers.{layer}.self_attn.{n}_proj.weight"] for n in "qkv")) for layer in range(LAYERS)])}
+    folder = distributed(stack, tmp_path / "dcp")
+    index = pickle.loads((folder / ".metadata").read_bytes())
+    index.all_local_plans = [SavePlan([])]
+    (folder / ".metadata").write_bytes(pickle.dumps(index))
+    code, said, err = probe(baseline, folder, "--skip", "*norm*", "--skip", "*bias", "--skip", "*mlp*", "--skip", "*o_proj*", "--skip", "*embed*", "--skip", "lm_head*")
+    assert (code, err) == (0, ""), said + err
+    assert "16 groups of 16+8+8 rows" in said
+
+
 def test_an_index_is_not_trusted(baseline: Path, tmp_path: Path) -> None:
     """An index that names a class with effects, a file elsewhere, or places outside the tensor."""
     import pickle

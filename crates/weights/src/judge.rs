@@ -11,6 +11,9 @@ use crate::placed::{Placed, Verdict};
 use crate::plan::{By, Plan, Sought};
 use crate::values::{Difference, Reader};
 
+/// Tensors that are made alike.
+type Alike<'a> = (Kind<'a>, Vec<usize>);
+
 /// Decides tensor by tensor.
 #[derive(Debug)]
 pub(crate) struct Judge<'a> {
@@ -50,11 +53,12 @@ impl<'a> Judge<'a> {
     /// Holds tensors of one name, apart from numbers, against one another: one that is made of the same sources in another order or
     /// arrangement than most is wrong. Where two say different things, the first is taken to be right.
     fn against_their_kind(&self, placed: &mut [Placed]) {
-        let mut groups: HashMap<&str, Vec<(Kind<'_>, Vec<usize>)>> = HashMap::new();
+        // One of another shape is another thing: the last block has two parts where the others have six.
+        let mut groups: HashMap<(&str, &[usize]), Vec<Alike<'_>>> = HashMap::new();
         for (at, (tensor, placed)) in self.own.checkpoint.tensors.iter().zip(placed.iter()).enumerate() {
             let (Some(layout), Verdict::Equal) = (&placed.layout, &placed.verdict) else { continue };
             let kind = layout.kind(self.index.of);
-            let group = groups.entry(&tensor.name.template).or_default();
+            let group = groups.entry((&tensor.name.template, &tensor.shape)).or_default();
             match group.iter_mut().find(|(other, _)| *other == kind) {
                 Some((_, members)) => members.push(at),
                 None => group.push((kind, vec![at])),
@@ -168,6 +172,15 @@ impl<'a> Judge<'a> {
             return Placed { layout: None, verdict: Verdict::Extra, plan: None, instead: None };
         };
         let equal = plan.equal_lines(self.index, sought);
+        let differing = plan.places.iter().zip(&equal).filter(|(place, equal)| place.is_some() && !**equal);
+        if differing.count() == 0
+            && let Some(first) = plan.places.iter().position(Option::is_none)
+        {
+            let lacking = plan.places.iter().filter(|place| place.is_none()).count();
+            let (all, word) = (plan.places.len(), plan.axis.word(plan.places.len()));
+            let text = format!("{lacking} of {all} {word} are not in the baseline, first {first}");
+            return self.placed(plan, Verdict::Moved(text), None);
+        }
         let tensor = sought.tensor as usize;
         let measured = Difference::of(&mut self.candidate, tensor, &mut self.baseline, &plan, &equal);
         match measured {
@@ -271,6 +284,13 @@ fn told(plan: &Plan, side: &Hashed<'_>) -> String {
     if text.is_empty() { "in order".to_owned() } else { text }
 }
 
+/// Returns the order of the lines that were found among those that are due.
+fn of_due(pairs: &[&(Place, Place)]) -> Option<Order> {
+    let due: HashMap<u32, u32> = pairs.iter().map(|(expected, _)| expected.line).zip(0..).collect();
+    let found: Option<Vec<u32>> = pairs.iter().map(|(_, found)| due.get(&found.line).copied()).collect();
+    Some(Order::of(&found?))
+}
+
 /// Says how the lines of each source are ordered; `None` if they are in order.
 fn reordered(pairs: &[(Place, Place)], side: &Hashed<'_>) -> Option<String> {
     let mut sources: Vec<u32> = pairs.iter().map(|(expected, _)| expected.tensor).collect();
@@ -293,7 +313,11 @@ fn reordered(pairs: &[(Place, Place)], side: &Hashed<'_>) -> Option<String> {
             words.push(format!("{word} from {from} on instead of from {instead} on"));
             continue;
         };
-        let order = Order::of(&ranks);
+        let order = match Order::of(&ranks) {
+            order if order.is_regular() => order,
+            // Where a rotary embedding permutes all, only the order against that says more.
+            order => of_due(&of).filter(|due| *due != Order::Mixed).unwrap_or(order),
+        };
         if order != Order::Kept {
             let name = &side.name(source).text;
             let of_one = sources.len() == 1;

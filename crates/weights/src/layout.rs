@@ -77,6 +77,8 @@ pub enum Order {
         /// Rows of that matrix.
         rows: usize,
     },
+    /// The second half before the first: scale before shift, or the reverse.
+    Halves,
     /// Moved on in a circle.
     Shifted {
         /// By so many lines.
@@ -129,7 +131,7 @@ impl Order {
             }
         }
         if (0..count).all(|at| order[at] == (at + order[0]) % count) {
-            return Self::Shifted { by: order[0] };
+            return if 2 * order[0] == count { Self::Halves } else { Self::Shifted { by: order[0] } };
         }
         Self::blocks(&order)
     }
@@ -152,7 +154,7 @@ impl Order {
 
     /// Returns true for an order that somebody meant.
     pub(crate) const fn is_regular(self) -> bool {
-        matches!(self, Self::Kept | Self::Rotary { .. } | Self::Transposed { .. })
+        matches!(self, Self::Kept | Self::Rotary { .. } | Self::Transposed { .. } | Self::Halves)
     }
 }
 
@@ -167,6 +169,7 @@ impl fmt::Display for Order {
                 write!(f, "heads of {head} permuted (rotary halves against interleaved)")
             }
             Self::Transposed { rows } => write!(f, "taken in turns from {rows} blocks"),
+            Self::Halves => f.write_str("halves exchanged"),
             Self::Shifted { by } => write!(f, "shifted by {by}"),
             Self::Blocks { size, first: (at, from), moved: 2 } => match size {
                 1 => write!(f, "lines {at} and {from} swapped"),
@@ -285,14 +288,22 @@ impl Arrangement {
         if turns.len() <= sources {
             return Self::Joined;
         }
-        let Some(round) = turns.get(..sources).filter(|_| turns.len().is_multiple_of(sources)) else {
-            return Self::Mixed;
+        // In a stack of layers, each has groups of its own sources.
+        let regular = |each: &usize| {
+            let (groups, layers) = (turns.len() / each, sources / each);
+            let of_layer = groups / layers;
+            turns.len().is_multiple_of(*each)
+                && groups.is_multiple_of(layers)
+                && turns.chunks(*each).enumerate().all(|(group, round)| {
+                    let due = group / of_layer * each;
+                    round.iter().zip(turns).zip(due..).all(|((turn, first), due)| *turn == (due, first.1))
+                })
         };
-        if turns.chunks(sources).all(|turns| turns == round) {
-            let counts = round.iter().map(|(_, count)| *count).collect();
-            return Self::Groups { groups: turns.len() / sources, counts };
-        }
-        Self::Mixed
+        let mut divisors = (2..=sources).rev().filter(|each| sources.is_multiple_of(*each));
+        divisors.find(regular).map_or(Self::Mixed, |each| Self::Groups {
+            groups: turns.len() / each,
+            counts: turns[..each].iter().map(|(_, count)| *count).collect(),
+        })
     }
 }
 
@@ -310,7 +321,19 @@ mod tests {
         assert_eq!(order(&halves), Order::Rotary { head: 8, interleaved: false });
         assert_eq!(order(&[0, 3, 6, 1, 4, 7, 2, 5, 8]), Order::Transposed { rows: 3 });
         assert_eq!(order(&[1, 2, 3, 4, 5, 0]), Order::Shifted { by: 1 });
+        assert_eq!(order(&[3, 4, 5, 0, 1, 2]), Order::Halves);
         assert_eq!(order(&[0, 1, 6, 7, 4, 5, 2, 3]), Order::Blocks { size: 2, first: (1, 3), moved: 2 });
         assert_eq!(order(&[0, 0, 1, 1]), Order::Mixed);
+    }
+
+    #[test]
+    fn groups_of_a_stack_are_those_of_its_layers() {
+        let groups = |groups| Arrangement::Groups { groups, counts: vec![4, 2, 2] };
+        let round = |first: usize| [(first, 4), (first + 1, 2), (first + 2, 2)];
+        assert_eq!(Arrangement::of(&[round(0), round(0)].concat(), 3), groups(2));
+        let stack = [round(0), round(0), round(3), round(3)].concat();
+        assert_eq!(Arrangement::of(&stack, 6), groups(4));
+        let odd = [round(0), round(3), round(3), round(0)].concat();
+        assert_eq!(Arrangement::of(&odd, 6), Arrangement::Mixed);
     }
 }

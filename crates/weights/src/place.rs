@@ -66,10 +66,16 @@ fn merged(equal: Option<Plan>, alike: Option<Plan>) -> Option<Plan> {
 
 /// Returns the expected layout of every tensor: by its name, by its neighbours, or for a bias by its weight.
 pub(crate) fn expected(index: &Index<'_>, own: &Hashed<'_>, found: &[Found]) -> Vec<Option<Expected>> {
-    let known: Vec<Option<Known>> =
-        found.iter().map(|found| found.plan.as_ref().filter(|plan| plan.is_whole()).map(Known::of)).collect();
+    let known: Vec<Option<Known>> = found
+        .iter()
+        .zip(&own.lines)
+        .map(|(found, lines)| {
+            let plan = found.plan.as_ref().filter(|plan| plan.is_whole())?;
+            Some(Known::of(plan, lines.as_ref()?.form))
+        })
+        .collect();
     let pairs = (0..).zip(&known).filter_map(|(tensor, known)| Some((own.name(tensor), known.as_ref()?)));
-    let neighbours = Neighbours::new(pairs);
+    let neighbours = Neighbours::new(index, pairs);
     let kept = numbers_are_kept(index, own, found);
     let alike = names_mean_the_same(index, own);
     let expected = |tensor: u32| {
@@ -84,7 +90,7 @@ pub(crate) fn expected(index: &Index<'_>, own: &Hashed<'_>, found: &[Found]) -> 
         {
             return Some(Expected { plan, sure: true });
         }
-        match neighbours.predict(index, sought) {
+        match neighbours.predict(index, sought, found.filter(|plan| plan.is_whole())) {
             Some((plan, true)) => Some(Expected { plan, sure: true }),
             unsure => {
                 let plan = found.filter(|_| kept).and_then(|plan| numbered(index, sought, plan));

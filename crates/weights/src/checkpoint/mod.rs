@@ -12,6 +12,7 @@ use std::sync::Arc;
 use globset::GlobMatcher;
 use probe_dump::{DType, ReadError, RecordedDType, Scalar, TensorData, TensorStore, Value, element_count};
 use probe_files::map::FileAccess;
+use probe_measure::numbers;
 use probe_read::tensor_file::distributed;
 
 use names::Held;
@@ -107,7 +108,9 @@ impl Checkpoint {
             checkpoint.add(path, "", access)?;
         }
         // A tensor without elements has nothing to be compared.
-        checkpoint.tensors.retain(|tensor| tensor.bytes() > 0 && selected.holds(&tensor.name.text));
+        checkpoint.tensors.retain(|tensor| {
+            tensor.bytes() > 0 && selected.holds(&tensor.name.text) && !tensor.is_causal_mask()
+        });
         if checkpoint.tensors.is_empty() {
             let message = "holds no weights that are selected; `probe inspect` lists what it holds";
             return Err(ReadError::usage(path, message));
@@ -118,7 +121,12 @@ impl Checkpoint {
     fn add_distributed(&mut self, folder: &Path, access: FileAccess) -> Result<(), ReadError> {
         let found = distributed::open(folder, access)?;
         self.faults.extend(found.faults.iter().map(ToString::to_string));
-        let names = names::weights(found.tensors.iter().map(|tensor| (&*tensor.name, Held::Tensor)));
+        let names = names::weights(
+            found
+                .tensors
+                .iter()
+                .map(|tensor| (&*tensor.name, Held::of(&tensor.dtype, tensor.shape.is_empty()))),
+        );
         for (tensor, name) in found.tensors.into_iter().zip(names) {
             let Some(name) = name else { continue };
             let RecordedDType::Known(dtype) = tensor.dtype else {
@@ -162,7 +170,7 @@ impl Checkpoint {
             values.push((op.name.as_str(), &slot.value));
         }
         let held = |value: &Value| match value {
-            Value::Tensor(_) => Held::Tensor,
+            Value::Tensor(record) => Held::of(&record.dtype, record.shape.is_empty()),
             Value::Scalar(Scalar::Text(text)) => Held::Text(text.clone()),
             _ => Held::Other,
         };
@@ -196,5 +204,27 @@ impl Tensor {
     /// Returns the size of the elements in bytes.
     pub fn bytes(&self) -> u64 {
         element_count(&self.shape).unwrap_or(0) as u64 * self.dtype.size() as u64
+    }
+
+    /// Returns true for a buffer that says which positions see which, under whatever name: 1 up to the diagonal, 0 behind it. Its first
+    /// dimensions, of batch and heads, are 1.
+    fn is_causal_mask(&self) -> bool {
+        let ([first @ .., rows, columns], [piece]) = (&*self.shape, self.pieces.as_slice()) else {
+            return false;
+        };
+        if first.is_empty() || first.iter().any(|&size| size != 1) || rows != columns || *rows < 2 {
+            return false;
+        }
+        let Ok(data) = piece.load() else { return false };
+        let mut bytes = vec![0; columns * self.dtype.size()];
+        let is_masked = (0..*rows).all(|row| {
+            data.view().gather(row * columns..(row + 1) * columns, &mut bytes);
+            let due = |at: usize| if at <= row { 1.0_f64 } else { 0.0 };
+            numbers(self.dtype, &bytes)
+                .iter()
+                .enumerate()
+                .all(|(at, number)| number.total_cmp(&due(at)).is_eq())
+        });
+        is_masked && data.fault().is_none()
     }
 }

@@ -1,11 +1,14 @@
 //! Names of weights: what of a file is a weight, and the numbers in a name.
 
+use probe_dump::RecordedDType;
+
 /// A name, and its parts: the text around numbers, and the numbers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Name {
     /// The whole name.
     pub text: Box<str>,
-    /// The name with `{}` for every number that stands alone: between dots, slashes or underscores. `w1` has none.
+    /// The name with `{}` for every number that stands alone: between dots, slashes or underscores, and for one that counts parameters of a
+    /// module, as in `weight12` of experts. `w1` has none.
     pub template: Box<str>,
     /// These numbers.
     pub numbers: Box<[u32]>,
@@ -22,6 +25,7 @@ impl Name {
             let (digits, after) = digits.split_at(length);
             let joined = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
             let last = before.chars().last().or_else(|| template.chars().last());
+            let last = last.filter(|_| !PARAMETERS.iter().any(|name| before.ends_with(name)));
             template.push_str(before);
             match digits.parse() {
                 Ok(number) if !joined(last) && !joined(after.chars().next()) => {
@@ -73,6 +77,9 @@ impl Name {
     }
 }
 
+/// Names of parameters behind which several of one module are numbered.
+const PARAMETERS: [&str; 2] = [".weight", ".bias"];
+
 /// Prefixes that wrappers of a model add to all names.
 const WRAPPERS: [&str; 5] = ["module.", "model.", "_orig_mod.", "_fsdp_wrapped_module.", "base_model."];
 
@@ -102,8 +109,20 @@ const BUFFERS: [&str; 5] = ["inv_freq", "_extra_state", "position_ids", "masked_
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Held {
     Tensor,
+    /// One integer without a dimension: a step or an epoch, where it stands beside the weights.
+    Count,
     Text(Box<str>),
     Other,
+}
+
+impl Held {
+    /// Returns what a tensor is.
+    pub(super) fn of(dtype: &RecordedDType, is_single: bool) -> Self {
+        match dtype {
+            RecordedDType::Known(dtype) if is_single && dtype.is_integer() => Self::Count,
+            _ => Self::Tensor,
+        }
+    }
 }
 
 /// Returns the names of the values that are weights: without the key of the file under which they lie, and as said by the text beside them
@@ -118,16 +137,18 @@ pub(super) fn weights<'a>(values: impl Iterator<Item = (&'a str, Held)>) -> Vec<
         name.strip_prefix(root).and_then(|rest| rest.strip_prefix('.')).map(str::to_owned)
     };
     // Files of training hold more than weights; a state dict is not one because a module of it is called `model`.
-    let training = values.iter().any(|(name, value)| beside(name) || *value == Held::Other);
+    let counts = |name: &str, value: &Held| *value == Held::Count && !name.contains('.');
+    let training =
+        values.iter().any(|(name, value)| beside(name) || *value == Held::Other || counts(name, value));
     let root = ROOTS.into_iter().find(|root| values.iter().any(|(name, _)| below(name, root).is_some()));
     let root = root.filter(|_| training);
-    let weight = |name: &str| {
-        if beside(name) || BUFFERS.iter().any(|buffer| name.ends_with(buffer)) {
+    let weight = |(name, value): &(&str, Held)| {
+        if beside(name) || counts(name, value) || BUFFERS.iter().any(|buffer| name.ends_with(buffer)) {
             return None;
         }
-        root.map_or_else(|| Some(name.to_owned()), |root| below(name, root))
+        root.map_or_else(|| Some((*name).to_owned()), |root| below(name, root))
     };
-    values.iter().map(|(name, _)| weight(name)).collect()
+    values.iter().map(weight).collect()
 }
 
 /// Returns the names of a list of pairs of name and tensor, which is listed as `0.0`, `0.1`, `1.0` and so on.
@@ -138,7 +159,7 @@ fn of_pairs(values: &[(&str, Held)]) -> Option<Vec<Option<String>>> {
         return None;
     }
     for [(first, name), (second, tensor)] in pairs {
-        let (Held::Text(name), Held::Tensor) = (name, tensor) else { return None };
+        let (Held::Text(name), Held::Tensor | Held::Count) = (name, tensor) else { return None };
         let list = first.strip_suffix(".0")?;
         (second.strip_suffix(".1") == Some(list)).then_some(())?;
         names.extend([None, Some(name.to_string())]);
@@ -157,6 +178,20 @@ mod tests {
         assert_eq!(&*name.numbers, [1, 12, 3]);
         assert_eq!(Name::new("module.model.h.0.x").bare(), "h.0.x");
         assert_eq!(&*Name::new("0.weight").numbers, [0]);
+        assert_eq!(
+            &*Name::new("mlp.experts.linear_fc1.weight12").template,
+            "mlp.experts.linear_fc1.weight{}"
+        );
         assert_eq!(&*Name::new("x.99999999999").template, "x.99999999999");
+    }
+
+    #[test]
+    fn a_count_beside_the_weights_is_of_training() {
+        let held = |values: &[(&'static str, Held)]| weights(values.iter().cloned());
+        let sharded = [("model.model.norm.weight", Held::Tensor), ("step", Held::Count)];
+        assert_eq!(held(&sharded), [Some("model.norm.weight".to_owned()), None]);
+        // A count inside a module is one of its buffers, and does not make a module called `model` the root.
+        let plain = [("model.norm.num_batches_tracked", Held::Count), ("head.weight", Held::Tensor)];
+        assert_eq!(held(&plain), plain.map(|(name, _)| Some(name.to_owned())));
     }
 }

@@ -98,6 +98,12 @@ impl Class {
             "torch.distributed.checkpoint.metadata"
             | "torch.distributed.checkpoint.filesystem"
             | "torch.distributed._shard.sharded_tensor.metadata" => distributed(name),
+            // What Megatron's distributed checkpoints keep of the plan by which they were written.
+            "torch.distributed.checkpoint.planner" => matches!(
+                name,
+                "SavePlan" | "WriteItem" | "WriteItemType" | "TensorWriteData" | "BytesIOWriteData"
+            )
+            .then_some(Self::Opaque),
             // Enumerations among the arguments of a run, and the index of Megatron's distributed checkpoints.
             _ if module.starts_with("megatron.core.") => {
                 Some(if name == "MCoreMetadata" { Self::Record } else { Self::Opaque })
