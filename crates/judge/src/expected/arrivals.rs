@@ -135,8 +135,10 @@ impl Walk<'_, '_> {
     /// Returns true for a parameter of a module, also where a function inside of the module reads it first: nothing in the step has made it.
     fn is_parameter(&self, place: Place) -> bool {
         let is_listed = |place: Place| self.flow.side(place) == SlotSide::Parameter;
-        let (b, _) = self.flow.pair.slot_at(place.0, place.1);
-        is_listed(place) || b.is_some_and(|slot| self.flow.values.readers(0, slot).any(is_listed))
+        let (b, c) = self.flow.pair.slot_at(place.0, place.1);
+        // Zeros and ones are equal to some parameter's on one side by chance.
+        let of_module = |side: usize, slot: &Slot| self.flow.values.readers(side, slot).any(is_listed);
+        is_listed(place) || b.zip(c).is_some_and(|(b, c)| of_module(0, b) && of_module(1, c))
     }
 
     /// Returns the error that an arrival may have by what came before it: unrecorded functions may have made it
@@ -146,24 +148,23 @@ impl Walk<'_, '_> {
             return 0.0;
         }
         let fact = self.flow.fact(place);
-        match () {
-            () if self.may_select_others(place) => 1.0,
-            () if !self.flow.nodes[place.0].is_backward() && self.was_rounded(place) => {
-                self.worst.max(fact.relative())
-            }
+        let is_backward = self.flow.nodes[place.0].is_backward();
+        if self.may_select_others(place) {
+            1.0
+        } else if !is_backward && self.was_rounded(place) {
+            self.worst.max(fact.relative())
+        } else if self.flow.modules_alone
+            && is_backward
+            && transfer::flips(fact.len, self.worst) > ONE_FLIP
+            && self.is_one_element(place)
+        {
             // A loss between modules may choose, as that of a quantile does.
-            () if self.flow.modules_alone
-                && self.flow.nodes[place.0].is_backward()
-                && transfer::flips(fact.len, self.worst) > ONE_FLIP
-                && self.is_one_element(place) =>
-            {
-                self.worst.max(fact.relative())
-            }
+            self.worst.max(fact.relative())
+        } else if is_backward && (self.gates || self.is_gated(place)) {
             // It may have passed a function that chooses.
-            () if self.flow.nodes[place.0].is_backward() && (self.gates || self.is_gated(place)) => {
-                self.worst.max(transfer::flipped_gates(fact.len, self.worst))
-            }
-            () => self.led_to_rewritten(place).map_or(self.worst, |led| led.min(self.worst)),
+            self.worst.max(transfer::flipped_gates(fact.len, self.worst))
+        } else {
+            self.led_to_rewritten(place).map_or(self.worst, |led| led.min(self.worst))
         }
     }
 
