@@ -294,6 +294,7 @@ impl Layouts {
             }
             moved.extend((finding.order != from).then_some((from, finding.order)));
         }
+        drop_moved_in_front(findings, &mut moved);
         if findings.is_empty() && !self.reduces_itself {
             findings.extend(self.unreduced_update(pair, slots));
         }
@@ -474,4 +475,13 @@ fn first_inside(pair: &PartPair, order: usize) -> usize {
 fn is_dropout(pair: &PartPair, op: &OpPair) -> bool {
     let name = OpName::parse(pair.name(op));
     name.phase() == Phase::Forward && name.api().contains("dropout")
+}
+
+/// Drops findings that were moved in front of the first one: what is found behind that has not begun before it. `moved` holds the places from which and to
+/// which findings were moved.
+fn drop_moved_in_front(findings: &mut Vec<Finding>, moved: &mut Vec<(usize, usize)>) {
+    let Some(first) = findings.first().map(|finding| finding.order) else { return };
+    let is_dropped = |&(from, to): &(usize, usize)| from >= first && to < first;
+    findings.retain(|finding| !moved.iter().any(|of| of.1 == finding.order && is_dropped(of)));
+    moved.retain(|of| !is_dropped(of));
 }

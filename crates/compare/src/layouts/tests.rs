@@ -203,3 +203,17 @@ fn a_module_that_returns_twice_what_it_should_is_named_if_what_it_reads_agrees()
     let mut readers = Readers::of(&pair, &found, &layouts);
     assert!(layouts.multiplied(&pair, &found, &mut readers).is_some());
 }
+
+#[test]
+fn what_is_found_behind_the_first_finding_has_not_begun_in_front_of_it() {
+    let pair = part("Functional.f.0.forward", [1.0, 2.0]);
+    let slot = &pair.candidate.ops[0].slots[1];
+    let at = |order: usize| Finding { order, ..partial::finding(&pair, 0, slot, Cause::Numerics) };
+    let left = |mut moved: Vec<(usize, usize)>| {
+        let mut findings = vec![at(5), at(3), at(9)];
+        drop_moved_in_front(&mut findings, &mut moved);
+        (findings.iter().map(|finding| finding.order).collect::<Vec<_>>(), moved)
+    };
+    assert_eq!(left(vec![(8, 5), (7, 3)]), (vec![5, 9], vec![(8, 5)]));
+    assert_eq!(left(vec![(4, 3)]), (vec![5, 3, 9], vec![(4, 3)]), "it was found in front of it");
+}
