@@ -22,6 +22,7 @@ from fnmatch import fnmatch
 from functools import wraps
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import probe
@@ -40,6 +41,7 @@ from megatron.core.models.gpt.gpt_model import GPTModel
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from megatron.core.tensor_parallel import layers, random as generators
 from megatron.core.transformer import TransformerConfig, torch_norm
+from megatron.core.transformer.moe import moe_utils, token_dispatcher
 
 PROGRAM = os.environ.get("PROBE_BIN", "probe")
 LAYERS, WIDTH, HEADS, GROUPS, INNER, WORDS, TOKENS, BATCH, MICRO, EXPERTS = 4, 48, 8, 4, 96, 64, 16, 4, 2, 4
@@ -131,7 +133,13 @@ def on_cpu() -> None:
     cpu = torch.device("cpu")
     torch.cuda.current_device = lambda: cpu
     torch.cuda.synchronize = lambda *_: None
-    torch.cuda.current_stream = lambda *_: None
+    stream = SimpleNamespace(wait_stream=lambda _: None, record_event=lambda: SimpleNamespace(synchronize=lambda: None))
+    torch.cuda.Stream = torch.cuda.current_stream = lambda *_, **__: stream
+    torch.cuda.stream = lambda _: nullcontext()
+    Tensor.record_stream = lambda *_: None
+    # A name that is not bound where Transformer Engine is missing.
+    moe_utils.te_general_gemm = None
+    token_dispatcher.maybe_move_tensor_to_cpu = lambda value, as_numpy=False, **_: value.numpy() if as_numpy and isinstance(value, Tensor) else value
     torch_norm.WrappedTorchNorm.__new__ = norm
     generators.get_cuda_rng_tracker().fork = lambda *_: nullcontext()
     Tensor.cuda = lambda self, *_, **__: self
@@ -233,8 +241,9 @@ def train(case: Case, whole: dict[str, Tensor] | None, output: Path | None) -> d
     groups.initialize_model_parallel(
         tensor_model_parallel_size=case.size("tp"), pipeline_model_parallel_size=case.size("pp"), expert_model_parallel_size=case.size("ep"), expert_tensor_parallel_size=case.size("tp"))
     rank, stage = groups.get_tensor_model_parallel_rank(), groups.get_pipeline_model_parallel_rank()
-    more = {"num_moe_experts": EXPERTS, "moe_router_topk": 2, "moe_token_dispatcher_type": "alltoall", "moe_router_load_balancing_type": "none"} if case.moe else {}
-    norm = {"normalization": "RMSNorm", "gated_linear_unit": True, "activation_func": torch.nn.functional.silu, "add_bias_linear": False} if case.llama else {}
+    # On one rank, megatron-core adds the biases of experts in a way that autograd refuses.
+    more = {"add_bias_linear": False, "num_moe_experts": EXPERTS, "moe_router_topk": 2, "moe_token_dispatcher_type": "alltoall", "moe_router_load_balancing_type": "none"} if case.moe else {}
+    norm: dict[str, Any] = {"normalization": "RMSNorm", "gated_linear_unit": True, "activation_func": torch.nn.functional.silu, "add_bias_linear": False} if case.llama else {}
     torch.manual_seed(11)
     config = TransformerConfig(
         num_layers=LAYERS, hidden_size=WIDTH, num_attention_heads=HEADS, num_query_groups=GROUPS, ffn_hidden_size=INNER, use_cpu_initialization=True,
@@ -242,7 +251,7 @@ def train(case: Case, whole: dict[str, Tensor] | None, output: Path | None) -> d
         expert_model_parallel_size=case.size("ep"), expert_tensor_parallel_size=case.size("tp"),
         params_dtype=dtype, pipeline_dtype=dtype, bf16=dtype == torch.bfloat16, hidden_dropout=0.0, attention_dropout=0.0, init_method_std=0.08,
         gradient_accumulation_fusion=False, batch_p2p_comm=True, bias_dropout_fusion=False, masked_softmax_fusion=False, finalize_model_grads_func=finalize_model_grads,
-        **norm, **more)  # fmt: skip
+        **{**norm, **more})  # fmt: skip
     spec = get_gpt_layer_local_spec(num_experts=EXPERTS if case.moe else None, moe_grouped_gemm=False, normalization=config.normalization)
     first, last = groups.is_pipeline_first_stage(), groups.is_pipeline_last_stage()
     model = GPTModel(

@@ -135,7 +135,7 @@ fn order(job: &Job, stores: &[Arc<dyn TensorStore>], other: &Rank) -> Option<Ord
     // Ranks that hold the same are one.
     let classes = classes(&pieces);
     let first: Vec<Held<'_>> = classes.iter().map(|class| pieces[class[0]]).collect();
-    let found = found_along(&first, baseline, dimension)?;
+    let found = found_along(&first, baseline, dimension, 1.0)?;
     let of = |piece: usize| classes.iter().position(|class| class.contains(&piece));
     let held = (0..pieces.len()).map(|piece| Some((job.pieces[piece].0, found[of(piece)?].clone())));
     let order = Order { size: sizes(baseline.0)[dimension], held: held.collect::<Option<_>>()? };

@@ -96,10 +96,10 @@ impl Gathered {
     ) -> Result<(Vec<Inferred>, HashMap<usize, Remark>), String> {
         let jobs = &self.jobs;
         let mut inferred: Vec<Inferred> = jobs.par_iter().map(|job| explained(job, stores, other)).collect();
-        by_rows(jobs, &mut inferred, stores, other, split);
+        let routed = by_rows(jobs, &mut inferred, stores, other, split);
         self.as_declared(ops, &mut inferred, (stores, other), numbers, declared)?;
         let contiguous = by_documents(jobs, &mut inferred, stores, other);
-        let mut said = in_common_order(jobs, &mut inferred, numbers);
+        let mut said = in_common_order(jobs, &mut inferred, numbers, &routed);
         said.extend(contiguous.into_iter().map(|job| (job, Remark::Cut(false))));
         said.extend(partial_with_bias(self, ops, &inferred, (stores, other), numbers));
         let is_gradient =

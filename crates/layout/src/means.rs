@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use probe_dump::{Op, OpKind, Phase, Rank, TensorStore};
 
-use super::infer::{Inferred, NEAR, NEARER};
+use super::infer::{self, Inferred, NEAR, NEARER};
 use super::job::{Gathered, Job, measured};
 use super::layout::{Among, Layout};
 
@@ -122,9 +122,12 @@ pub(crate) fn share_of_mean(
             of_term: true,
             ..found.clone()
         };
-        // Of replicas that differ, one stands for all; as terms, all count.
+        // Of replicas that differ, one stands for all; as terms, all count. Experts of several ranks have unequal numbers of tokens.
         let count = job.pieces.len();
-        let all = (found.layout.is_whole() && found.picks.len() == 1 && count > 1).then(|| Inferred {
+        let of_one_shape =
+            || job.pieces.iter().all(|(_, record)| *infer::sizes(record) == *found.layout.shape);
+        let whole = found.layout.is_whole() && found.picks.len() == 1 && count > 1 && of_one_shape();
+        let all = whole.then(|| Inferred {
             layout: Layout::same(&found.layout.shape, count, Among::Sum(share)),
             picks: (0..count).collect(),
             odd: Vec::new(),

@@ -1,6 +1,6 @@
 //! Values whose parts lie in another order: rows that were routed, and what was gathered from zigzag shards in the order of the ranks.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use rayon::prelude::*;
@@ -72,14 +72,14 @@ impl Gathered {
     }
 }
 
-/// Explains values that no cut explains by the order of their rows: first those whose rows show it, then those that have as many.
+/// Explains values that no cut explains by the order of their rows: first those whose rows show it, then those that have as many. Returns all of them.
 pub(crate) fn by_rows(
     jobs: &[Job],
     inferred: &mut [Inferred],
     stores: &[Arc<dyn TensorStore>],
     other: &Rank,
     split: bool,
-) {
+) -> HashSet<usize> {
     let far = |found: &Inferred| found.distance.is_none_or(|distance| distance >= NEAR);
     let open = |job: &Job| {
         let whole = job.baseline.as_ref().map(|baseline| &baseline.shape);
@@ -101,20 +101,22 @@ pub(crate) fn by_rows(
         .zip(&*inferred)
         .map(|(job, found)| if unexplained(found, job) { explain(job, None) } else { None })
         .collect();
+    let rows_of = |cell: &Cell| cell.dimensions().first().cloned();
+    let same_rows = |a: &Layout, b: &Layout| a.cells.iter().map(rows_of).eq(b.cells.iter().map(rows_of));
     let mut orders: Vec<Layout> = Vec::new();
     for found in seen.iter().flatten() {
-        if !orders.contains(&found.layout) {
+        if !orders.iter().any(|other| same_rows(other, &found.layout)) {
             orders.push(found.layout.clone());
         }
     }
-    jobs.par_iter().zip(inferred).zip(seen).for_each(|((job, found), seen)| {
-        if let Some(seen) = seen {
-            *found = seen;
-        } else if unexplained(found, job)
-            && let Some(alike) = explain(job, Some(&orders))
-            && alike.distance < found.distance.or(Some(f64::INFINITY))
-        {
-            *found = alike;
-        }
-    });
+    let explained =
+        jobs.par_iter().zip(inferred).zip(seen).enumerate().filter_map(|(number, ((job, found), seen))| {
+            let of_others = || {
+                let alike = explain(job, Some(&orders)).filter(|_| unexplained(found, job))?;
+                (alike.distance < found.distance.or(Some(f64::INFINITY))).then_some(alike)
+            };
+            *found = seen.or_else(of_others)?;
+            Some(number)
+        });
+    explained.collect()
 }

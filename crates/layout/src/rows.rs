@@ -52,20 +52,32 @@ impl Rows {
     }
 }
 
-/// Explains the pieces as rows of the baseline in another order; `None` if they are not.
+/// Explains the pieces as rows of the baseline in another order, but for a whole factor: gradients of each rank's own term of a mean are as many
+/// times as large as there are ranks. `None` if they are not.
 pub(crate) fn matched(pieces: &[Held<'_>], baseline: Held<'_>) -> Option<Inferred> {
     let shape = super::infer::sizes(baseline.0);
-    let rows: Vec<Box<[Range<usize>]>> =
-        found_along(pieces, baseline, 0)?.iter().map(|rows| in_ranges(rows)).collect();
+    let rows: Vec<Box<[Range<usize>]>> = found_along(pieces, baseline, 0, factor(pieces, baseline))?
+        .iter()
+        .map(|rows| in_ranges(rows))
+        .collect();
     explained(pieces, baseline, layout(&shape, &rows))
 }
 
-/// Returns for each piece the indices of the baseline, in a dimension, that it holds: each index is in one piece. `None` if the pieces are not the
-/// baseline in another order.
+/// Returns the number of times that the norm of all pieces is that of the baseline, if that is a whole number; otherwise 1.
+fn factor(pieces: &[Held<'_>], baseline: Held<'_>) -> f64 {
+    let norm = |(record, _): &Held<'_>| record.statistics.norm();
+    let ratio = pieces.iter().map(norm).try_fold(0.0, |sum, norm| Some(f64::hypot(sum, norm?)));
+    let ratio = ratio.zip(norm(&baseline)).map_or(1.0, |(all, whole)| all / whole);
+    if ratio.is_finite() && (ratio - ratio.round()).abs() < NEAR * ratio { ratio.round() } else { 1.0 }
+}
+
+/// Returns for each piece the indices of the baseline, in a dimension, that it holds, `factor` times: each index is in one piece. `None` if the pieces
+/// are not the baseline in another order.
 pub(crate) fn found_along(
     pieces: &[Held<'_>],
     baseline: Held<'_>,
     dimension: usize,
+    factor: f64,
 ) -> Option<Vec<Vec<usize>>> {
     let load = |(record, store): &Held<'_>| store.load(record.data.as_deref()?).ok();
     let whole: TensorData = load(&baseline)?;
@@ -78,7 +90,8 @@ pub(crate) fn found_along(
     if !baseline.0.dtype.known().is_some_and(probe_dump::DType::is_float) {
         return None;
     }
-    let due = Rows::of(whole.view(), dimension)?;
+    let mut due = Rows::of(whole.view(), dimension)?;
+    due.values.iter_mut().chain(&mut due.marks).for_each(|value| *value *= factor);
     let mut order: Vec<usize> = (0..due.marks.len()).collect();
     order.sort_by(|&a, &b| due.marks[a].total_cmp(&due.marks[b]));
     let mut taken = vec![false; order.len()];

@@ -278,11 +278,17 @@ fn shards_of_joined_dimensions_and_rows_in_turn_make_the_whole() {
         [(0..24).step_by(2).collect(), (1..24).step_by(2).collect()],
         [vec![5, 1, 23, 7, 9, 0, 2, 14], vec![3, 4, 6, 8, 10, 11, 12, 13, 15, 16, 17, 18, 19, 20, 21, 22]],
     ];
-    for rows in cuts {
-        let pieces =
-            rows.map(|rows| cut(&whole, &rows.iter().map(|&row| row..row + 1).collect::<Vec<_>>(), 0..6));
-        assert_eq!(folded(&whole, pieces.into()).0, whole.1);
+    let in_rows = |rows: [Vec<usize>; 2]| {
+        rows.map(|rows| cut(&whole, &rows.iter().map(|&row| row..row + 1).collect::<Vec<_>>(), 0..6))
+    };
+    for rows in cuts.clone() {
+        assert_eq!(folded(&whole, in_rows(rows).into()).0, whole.1);
     }
+    // Gradients of each rank's own term of a mean.
+    let twice = |values: &[f32]| -> Vec<f32> { values.iter().map(|value| 2.0 * value).collect() };
+    let [.., routed] = cuts;
+    let pieces = in_rows(routed).map(|(shape, values)| (shape, twice(&values)));
+    assert_eq!(folded(&whole, pieces.into()).0, twice(&whole.1));
 }
 
 #[test]

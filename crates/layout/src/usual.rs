@@ -1,7 +1,7 @@
 //! The order of shards that nearly all values share.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::cuts::{is_zigzag, other_way};
@@ -38,11 +38,12 @@ fn shards(layout: &Layout) -> Vec<usize> {
 }
 
 /// Puts shards that content finds in another order than nearly all other values into the order of these, so that they differ; returns
-/// remarks on them.
+/// remarks on them. The rows of the `routed` ones lie in an order of their own.
 pub(crate) fn in_common_order(
     jobs: &[Job],
     inferred: &mut [Inferred],
     numbers: &[u32],
+    routed: &HashSet<usize>,
 ) -> HashMap<usize, Remark> {
     let told = |found: &Inferred| {
         found.by_content && !found.layout.is_whole() && found.layout.among == Among::Replicas
@@ -54,7 +55,7 @@ pub(crate) fn in_common_order(
         *counts.entry((found.layout.partition(), shards(&found.layout))).or_default() += 1;
         ways.entry(found.layout.partition()).or_default()[usize::from(is_zigzag(&found.layout))] += 1;
     }
-    as_usual(inferred, told);
+    as_usual(inferred, told, routed);
     let mut remarks = HashMap::new();
     for (number, found) in inferred.iter_mut().enumerate().filter(|(_, found)| told(found)) {
         let (partition, order) = (found.layout.partition(), shards(&found.layout));
@@ -93,7 +94,7 @@ pub(crate) fn in_common_order(
 
 /// Gives shards that are none of the other run's the cells that most values of the same sizes have: ranks that should hold different ones may hold
 /// the same, and a wrong result lies as the right ones do.
-fn as_usual(inferred: &mut [Inferred], told: impl Fn(&Inferred) -> bool) {
+fn as_usual(inferred: &mut [Inferred], told: impl Fn(&Inferred) -> bool, routed: &HashSet<usize>) {
     // By sizes: weights are cut over other ranks than activations.
     let mut counts: HashMap<Sizes, Vec<Frequent>> = HashMap::new();
     let is_far = |found: &Inferred| found.distance.is_some_and(|distance| distance >= NEAR);
@@ -106,7 +107,9 @@ fn as_usual(inferred: &mut [Inferred], told: impl Fn(&Inferred) -> bool) {
             None => alike.push((found.layout.cells.clone(), 1)),
         }
     }
-    for found in inferred.iter_mut().filter(|found| is_cut(found) && is_far(found) && !told(found)) {
+    let open =
+        inferred.iter_mut().enumerate().filter(|(job, _)| !routed.contains(job)).map(|(_, found)| found);
+    for found in open.filter(|found| is_cut(found) && is_far(found) && !told(found)) {
         let alike = counts.get(&sizes(&found.layout)).into_iter().flatten();
         // Of several that are as frequent, the first.
         if let Some((cells, _)) = alike.min_by_key(|(_, count)| Reverse(*count)) {

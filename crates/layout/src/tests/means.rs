@@ -34,3 +34,18 @@ fn a_gradient_that_an_optimizer_reads_is_no_term_of_a_mean() {
     };
     assert_eq!((norm(false), norm(true)), (1.0, 2.0));
 }
+
+#[test]
+fn experts_tokens_of_unequal_numbers_are_no_terms_of_one_shape() {
+    let (whole, ranks) = (matrix(8, 4, 66), [(0, matrix(5, 4, 67)), (1, matrix(2, 4, 68))]);
+    let ranks = ranks.map(|(number, held)| rank(number, &[held], true));
+    let other = rank(0, std::slice::from_ref(&whole), true);
+    let record = |rank: &Rank| crate::fold::tensor(&rank.ops[0], "output.0").unwrap();
+    let pieces = ranks.iter().map(record).enumerate().collect();
+    let job = crate::job::Job { pieces, baseline: Some(record(&other)) };
+    let stores = ranks.map(|rank| rank.store);
+    let held: Vec<_> = job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
+    let mut found = crate::infer::infer(&held, Some((&record(&other), &*other.store)));
+    crate::means::share_of_mean(&job, &mut found, (2, 2), &stores, &other);
+    assert_eq!(found.picks, [0]);
+}
