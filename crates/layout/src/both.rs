@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use probe_dump::{Op, OpKind, Rank, TensorRecord, TensorStore, Value};
+use probe_dump::{Op, OpKind, Phase, Rank, TensorRecord, TensorStore, Value};
 
 use super::calls::{under_common_names, under_others_names, under_unique_names};
 use super::cuts::{Cut, tiles};
@@ -181,7 +181,30 @@ fn layouts(
         counts.into_iter().max_by_key(|((own, theirs), count)| (*count, *own, *theirs)).map(|(of, _)| of);
     let mut found: Vec<Option<Inferred>> = sides.par_iter().map(|side| side.explained(usual)).collect();
     as_in_other_layers(gathered, ops, &mut found);
+    as_parameters(gathered, ops, &sides, &mut found);
     found
+}
+
+/// Cuts gradients as their parameters are cut, where sums explain them too: of an embedding that stages share, each rank holds terms of its own shard.
+fn as_parameters(gathered: &Gathered, ops: &[Op], sides: &[Sides<'_>], found: &mut [Option<Inferred>]) {
+    let named = |place: usize, slot: usize| parameter_of(&ops[place], &ops[place].slots[slot].path);
+    let all = || gathered.places.iter().filter_map(|(&(place, slot), &job)| Some((named(place, slot)?, job)));
+    let parameters: HashMap<String, usize> =
+        all().filter(|((_, is_gradient), _)| !is_gradient).map(|((name, _), job)| (name, job)).collect();
+    let open = |job: usize| found[job].as_ref().is_none_or(|way| way.layout.among != Among::Replicas);
+    let told: Vec<(usize, Inferred)> = all()
+        .filter(|((_, is_gradient), job)| *is_gradient && open(*job))
+        .filter_map(|((name, _), job)| {
+            let of = *parameters.get(&name)?;
+            let way = found[of].as_ref().filter(|way| !way.layout.is_whole())?;
+            let pieces =
+                |job: usize| gathered.jobs[job].pieces.iter().map(|(rank, record)| (*rank, &record.shape));
+            (pieces(job).eq(pieces(of)) && sides[job].distance(way) < NEAR).then(|| (job, way.clone()))
+        })
+        .collect();
+    for (job, way) in told {
+        found[job] = Some(way);
+    }
 }
 
 /// Explains values that no layout fits, as behind a fault or where a weight is wrong, as most values of this name in other layers and calls.
@@ -214,6 +237,19 @@ fn as_in_other_layers(gathered: &Gathered, ops: &[Op], found: &mut [Option<Infer
     for (job, usual) in told {
         found[job].get_or_insert(usual);
     }
+}
+
+/// Returns the parameter that an optimizer changes, or whose gradient a slot holds, and true for a gradient.
+fn parameter_of(op: &Op, path: &str) -> Option<(String, bool)> {
+    if op.name.phase() == Phase::ParameterGradient {
+        return Some((format!("{}.{}", op.name.module_path()?, path.strip_prefix("grad.")?), true));
+    }
+    if !op.name.as_str().starts_with("Optimizer.") {
+        return None;
+    }
+    let gradient = path.strip_prefix("input.grad.");
+    let name = gradient.or_else(|| path.strip_prefix("parameter."))?;
+    Some((name.to_owned(), gradient.is_some()))
 }
 
 /// The pieces of a value in both runs.

@@ -96,3 +96,28 @@ fn a_head_that_is_given_the_weight_of_the_embedding_shares_it() {
     let gradients: Vec<&str> = gradients.map(|op| op.name.as_str()).collect();
     assert_eq!(gradients, ["Module.embed.Embedding.parameters_grad.0"]);
 }
+
+#[test]
+fn a_shared_gradient_is_cut_as_its_weight_is_where_the_terms_of_all_ranks_add_up_too() {
+    let [weight, gradient, term] = [8, 9, 10].map(|seed| matrix(8, 4, seed));
+    let rest: Matrix = (term.0.clone(), gradient.1.iter().zip(&term.1).map(|(sum, own)| sum - own).collect());
+    let stepping = |number: u32, gradient: &Matrix| {
+        let of = (number as usize % 2) * 4;
+        let half = |value: &Matrix| cut(value, &[of..of + 4], 0..4);
+        let mut held = rank(number, &[half(&weight), half(gradient)], true);
+        let value = |place: usize| held.ops[place].slots[0].value.clone();
+        let slots = vec![
+            Slot::new("parameter.embed.weight", SlotSide::Parameter, value(0)),
+            Slot::new("input.grad.embed.weight", SlotSide::Input, value(1)),
+        ];
+        held.ops = vec![Op { slots, ..Op::new(OpName::parse("Optimizer.SGD.step.0")) }];
+        held
+    };
+    let mut others: Vec<Rank> =
+        [(0, &term), (1, &term), (2, &rest), (3, &rest)].map(|(number, of)| stepping(number, of)).into();
+    let ranks = vec![stepping(0, &gradient), stepping(1, &gradient)];
+    let joined = crate::both::joined(ranks, &mut others);
+    let shapes = joined.rank.ops[0].slots.iter().map(|slot| slot.value.tensor().unwrap().shape.to_vec());
+    assert_eq!(shapes.collect::<Vec<_>>(), [[8, 4], [8, 4]]);
+    assert!(joined.terms.is_empty());
+}
