@@ -207,13 +207,21 @@ impl Layouts {
         })
     }
 
-    /// Returns the ranges of a dimension that the ranks hold of a value of an op, rank by rank, if some hold several.
+    /// Returns the ranges of a dimension that the ranks hold of a value of an op, rank by rank, if all hold several. Ranks that share another dimension
+    /// hold the same.
     fn held_in_turn(&self, op: &OpPair) -> Option<Vec<Vec<Range<usize>>>> {
         op.slots.iter().find_map(|slots| {
             let spread = self.spread.get(&self.place(op, slots)?)?;
             let dimensions = spread.pieces.first()?.cell.dimensions().len();
-            let of = |dimension: usize| -> Vec<Vec<Range<usize>>> {
-                spread.pieces.iter().map(|piece| piece.cell.dimensions()[dimension].to_vec()).collect()
+            let of = |dimension: usize| {
+                let mut held: Vec<Vec<Range<usize>>> = Vec::new();
+                for piece in &spread.pieces {
+                    let ranges = piece.cell.dimensions()[dimension].to_vec();
+                    if !held.contains(&ranges) {
+                        held.push(ranges);
+                    }
+                }
+                held
             };
             (0..dimensions).map(of).find(|held| held.len() > 1 && held.iter().all(|ranges| ranges.len() > 1))
         })
