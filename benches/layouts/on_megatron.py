@@ -94,6 +94,9 @@ FAULTS: dict[str, tuple[str, str]] = {
     "tied": (r"word_embeddings|output_layer", "partial sum"),
     "stage": (r".", "holds layers"),
     "vocabulary": (r"word_embeddings|embedding", "."),
+    "experts": (rf"layers\.\d\.mlp", r"holds (local_)?experts"),
+    "router": (rf"layers\.{AT}\..*router|linear|layers\.{AT}\.mlp", "rank 1's replica differs"),
+    "expert": (rf"layers\.{AT}\.mlp\.experts\.local_experts", "."),
 }
 
 
@@ -104,8 +107,10 @@ def faults(layout: str) -> list[str]:
         here += ["dropped", "doubled", "kernel", "stale", "heads", "vocabulary"] if "moe" not in layout else ["dropped", "heads"]
     if "sp" in layout.split("_"):
         here += ["norm"]
-    if "dp" in layout:
+    if "dp" in layout or "ep" in layout:
         here += ["unreduced"]
+    if "ep" in layout:
+        here += ["experts", "router", "expert"]
     if "pp" in layout:
         here += ["tied", "stage"]
     return here
@@ -179,11 +184,13 @@ def load(case: Case, model: nn.Module, whole: dict[str, Tensor], stage: int, ran
         first = each * (stage - 1 if wrong else stage)
         key = re.sub(r"layers\.(\d+)", lambda found: f"layers.{int(found[1]) + first}", name)
         local = EXPERTS // case.size("ep")
-        key = re.sub(r"local_experts\.(\d+)", lambda found: f"local_experts.{int(found[1]) + experts * local}", key)
+        group = case.size("ep") - 1 - experts if case.fault == "experts" else experts
+        key = re.sub(r"local_experts\.(\d+)", lambda found: f"local_experts.{int(found[1]) + group * local}", key)
         # The last stage has a copy of a table that it shares.
         value = whole.get(key, whole["embedding.word_embeddings.weight"])
         part = shards(key, value, mine, case.llama, case, rank)
-        if case.fault == "stale" and rank == 1 and f"layers.{AT}." in key and key.endswith("linear_fc1.weight"):
+        stale = {"stale": (rank, "linear_fc1.weight"), "router": (experts, "router.weight")}.get(case.fault)
+        if stale and stale[0] == 1 and f"layers.{AT}." in key and key.endswith(stale[1]):
             part = part * 0.98 + 0.001
         mine.data.copy_(part)
 
@@ -225,7 +232,8 @@ def plant(case: Case, model: nn.Module, rank: int, first: int) -> None:
         while_of(attention, reduction, own)
     elif case.fault == "doubled":
         while_of(mlp, reduction, lambda kept, value, keywords: kept(value, **keywords) * 2)
-    elif case.fault == "kernel" and rank == 1:
+    elif (case.fault == "kernel" and rank == 1) or (case.fault == "expert" and groups.get_expert_model_parallel_rank() == 1):
+        mlp = mlp if case.fault == "kernel" else inner.mlp.experts.local_experts[0].linear_fc2
         run = mlp.forward
 
         def forward(*given: Any) -> Any:

@@ -6,6 +6,9 @@ use probe_dump::{DType, Number, Op, OpKind, Phase, Printed, Rank, Scalar, SeenAs
 
 use super::remark::{Remark, Remarks};
 
+/// Functions that cut a tensor into a list of parts.
+const SPLITS: [&str; 5] = ["split", "split_with_sizes", "chunk", "tensor_split", "unbind"];
+
 /// Takes out whole numbers on which ranks disagree, offsets and sizes that each rank has for itself, and the masks and indices that are made of them.
 pub(crate) fn without_own(ops: &mut [Op], ranks: &[HashMap<&str, &Op>]) {
     let number =
@@ -92,20 +95,28 @@ pub(crate) fn whole(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remar
     }
 }
 
-/// Takes out the number of parts of calls that cut a value into as many as there are ranks, where the other run's call makes one part: it belongs to
-/// the layout. So do the parts.
+/// Takes out the parts of calls that cut a value into as many as there are ranks, where the other run's call makes one, or into a rank's share of the
+/// other run's parts (tokens of its experts): they belong to the layout. So does their number. A backward pass is given the parts.
 pub(crate) fn without_parts_of_ranks(ops: &mut [Op], others: &HashMap<&str, &Op>, ranks: usize) {
-    let parts = |op: &Op| op.slots.iter().filter(|slot| slot.side.is_result()).count();
-    for op in ops.iter_mut().filter(|op| op.name.kind() == OpKind::Api && op.name.phase() == Phase::Forward) {
-        let own = parts(op);
-        let of_ranks = own > 1 && ranks.is_multiple_of(own);
-        let Some(partner) = others.get(op.name.as_str()).filter(|other| of_ranks && parts(other) == 1) else {
+    let is_part = |op: &Op, slot: &Slot| slot.side.is_result() == (op.name.phase() == Phase::Forward);
+    let parts =
+        |op: &Op| op.slots.iter().filter(|slot| is_part(op, slot) && slot.value.tensor().is_some()).count();
+    for op in ops.iter_mut().filter(|op| op.name.kind() == OpKind::Api) {
+        let Some(partner) = others.get(op.name.as_str()) else { continue };
+        let (own, their) = (parts(op), parts(partner));
+        let of_ranks = own > 1 && their == 1 && ranks.is_multiple_of(own);
+        let shares = their.checked_div(own).filter(|shares| own * shares == their && *shares > 1);
+        let shares = shares.filter(|_| SPLITS.contains(&op.name.api()));
+        if !of_ranks && !shares.is_some_and(|shares| ranks.is_multiple_of(shares)) {
             continue;
-        };
+        }
+        let cut: Vec<bool> = op.slots.iter().map(|slot| is_part(op, slot)).collect();
+        let mut cut = cut.into_iter();
         op.slots.retain_mut(|slot| {
             let other = partner.slots.iter().find(|other| other.path == slot.path);
-            if other.is_some_and(|other| slot.side.is_result() || other.value != slot.value)
-                && (slot.side.is_result() || slot.value.tensor().is_none())
+            let is_part = cut.next().unwrap_or_default();
+            if other.is_some_and(|other| is_part || other.value != slot.value)
+                && (is_part || slot.value.tensor().is_none())
             {
                 slot.value = Value::Unsupported;
             }
