@@ -414,8 +414,8 @@ impl Layouts {
             finding.cause = Cause::Numerics;
             finding.role = Role::Introduces;
         }
-        // An update shows what its gradient lacks.
-        if finding.cause == Cause::Optimizer
+        // An update shows what its gradient lacks, and so does what a backward pass computes of it by calls of its own.
+        if matches!(finding.cause, Cause::Optimizer | Cause::Numerics)
             && matches!(OpName::parse(&finding.op).phase(), Phase::Backward | Phase::ParameterGradient)
         {
             (finding.cause, finding.role) = (Cause::Gradient, Role::Introduces);

@@ -181,9 +181,11 @@ impl Layouts {
     }
 
     /// Returns the values that either run holds whole somewhere, where they do not differ, and those that the baseline does: terms of these are added
-    /// up behind them.
+    /// up behind them. So are the gradients of each micro-batch if an optimizer reads the right one of their parameter.
     fn reduced_values(&self, pair: &PartPair, judged: &BySlot<SlotJudgement>) -> [BTreeSet<u64>; 2] {
         let [mut whole, mut of_baseline] = [const { BTreeSet::new() }; 2];
+        let mut read: BTreeSet<String> = BTreeSet::new();
+        let mut gradients: Vec<(String, u64)> = Vec::new();
         for (place, op) in pair.ops.iter().enumerate() {
             for (at, slots) in op.slots.iter().enumerate() {
                 let differs = judged.at(place, at).is_some_and(|slot| is_fault(slot.verdict));
@@ -195,8 +197,20 @@ impl Layouts {
                 if !partial {
                     of_baseline.extend(key(b));
                     whole.extend([key(b), key(c)].into_iter().flatten());
+                    read.extend(b.path.strip_prefix("input.grad.").map(str::to_owned));
                 }
+                let name = OpName::parse(pair.name(op));
+                let of = name.module_path().filter(|_| name.phase() == Phase::ParameterGradient);
+                let named =
+                    of.zip(b.path.strip_prefix("grad.")).map(|(module, own)| format!("{module}.{own}"));
+                gradients.extend(
+                    [key(b), key(c)].into_iter().flatten().filter_map(|key| Some((named.clone()?, key))),
+                );
             }
+        }
+        for (_, key) in gradients.into_iter().filter(|(name, _)| read.contains(name)) {
+            whole.insert(key);
+            of_baseline.insert(key);
         }
         [whole, of_baseline]
     }
@@ -353,5 +367,47 @@ mod tests {
         assert!(said.contains("holds the maximum of its own part"), "{said}");
         assert_eq!(named(13, true).0, "Tensor.masked_fill.0.forward", "another value than the sum is read");
         assert_eq!(named(12, false).0, "Tensor.masked_fill.0.forward", "nothing else was to be reduced");
+    }
+
+    #[test]
+    fn gradients_of_micro_batches_lack_no_reduction_if_the_optimizer_reads_the_right_ones() {
+        let value = |number: u64| {
+            let mut record = TensorRecord::new(RecordedDType::Known(DType::F32), [4].into());
+            record.checksum = Some(Checksum::of_hash(number.into()));
+            Value::Tensor(Arc::new(record))
+        };
+        let op = |name: &str, path: &str, side: SlotSide, number: u64| Op {
+            slots: vec![Slot::new(path, side, value(number))],
+            ..Op::new(OpName::parse(name))
+        };
+        let named = |read: Verdict| {
+            let mut pair = part("Tensor.mul.0.backward", [1.0, 2.0]);
+            for (rank, by) in [(&mut pair.baseline, 0), (&mut pair.candidate, 10)] {
+                rank.ops = vec![
+                    op("Functional.layer_norm.0.backward", "output.weight", SlotSide::Output, by + 1),
+                    op("Module.norm.LayerNorm.parameters_grad.0", "grad.weight", SlotSide::Output, by + 1),
+                    op("Tensor.mul.0.backward", "output.0", SlotSide::Output, by + 2),
+                    op("Optimizer.SGD.step.0", "input.grad.norm.weight", SlotSide::Input, by + 3),
+                ];
+            }
+            let paired = |place| OpPair { ops: Paired::Both(place, place), slots: SlotPairs::in_order(1) };
+            pair.ops = (0..4).map(paired).collect();
+            let partial = |place| ((place, 0), Remark::Partial(vec![0, 1], Among::Sum(2)));
+            let remarks = [0, 1].map(partial).into_iter().collect();
+            let layouts = Layouts { ranks: vec![0, 1], remarks, ..Layouts::default() };
+            let mut finding = finding(&pair, 2, &pair.candidate.ops[2].slots[0], Cause::Gradient);
+            let judged = |verdict| SlotJudgement {
+                verdict,
+                error: None.into(),
+                rule: None,
+                reason: "".into(),
+                follows: false,
+            };
+            let slots =
+                [Verdict::Close, Verdict::Close, Verdict::Differs, read].map(|verdict| vec![judged(verdict)]);
+            layouts.unreduced(&pair, (&mut finding, true), &slots.into_iter().collect()).map(|_| finding.op)
+        };
+        assert_eq!(named(Verdict::Close), None);
+        assert_eq!(named(Verdict::Differs).as_deref(), Some("Functional.layer_norm.0.backward"));
     }
 }
