@@ -193,21 +193,27 @@ impl<'l> Readers<'l> {
         }
     }
 
-    /// Returns the values whose differences are excused, and how they were judged, if a finding is on some of them; and whole numbers of a rank's own,
-    /// which the judge takes for choices that noise has flipped.
+    /// Returns the values of findings whose differences are excused, those of the same slots of other calls, and how they were judged; and whole numbers
+    /// of a rank's own, which the judge takes for choices that noise has flipped.
     pub(super) fn excused(
         &mut self,
         pair: &PartPair,
         judged: &PartJudgement,
     ) -> Vec<((usize, usize), SlotJudgement)> {
+        let kind = |(place, slot): (usize, usize)| {
+            let op = &pair.ops[place];
+            let slot = op.slots.get(slot).and_then(|slots| pair.slot(op, slots).0);
+            let path = slot.map(|slot| slot.path.to_string());
+            (OpName::parse(pair.name(op)).stem().to_owned(), path)
+        };
         let mut found = Vec::new();
         for finding in judged.findings.iter().filter(|finding| self.is_settled(pair, judged, finding)) {
             let slots = judged.slots.get(finding.order).unwrap_or(&[]).iter().enumerate();
             let differing = slots.filter(|(_, of)| is_fault(of.verdict));
             found.extend(differing.map(|(slot, of)| ((finding.order, slot), of.clone())));
         }
-        // Each layer and each expert has such values: a round for each of them would be too many.
-        let settles = !found.is_empty();
+        // Each layer and each expert has such a value of the same function: a round for each of them would be too many.
+        let kinds: HashSet<(String, Option<String>)> = found.iter().map(|(at, _)| kind(*at)).collect();
         for (place, op) in pair.ops.iter().enumerate() {
             for slot in 0..op.slots.len() {
                 let Some(of) = judged.slots.at(place, slot) else { continue };
@@ -215,7 +221,8 @@ impl<'l> Readers<'l> {
                 let is_own = of.error.get() > Some(0.0)
                     && is_in_module(pair, op)
                     && self.at(pair, at).is_some_and(|(held, _)| is_whole_numbers(held));
-                if (is_own || (settles && is_fault(of.verdict))) && self.is_mended_slot(pair, at) {
+                let is_alike = !kinds.is_empty() && is_fault(of.verdict) && kinds.contains(&kind(at));
+                if (is_own || is_alike) && self.is_mended_slot(pair, at) {
                     found.push((at, of.clone()));
                 }
             }
@@ -320,7 +327,7 @@ fn are_copies(key: u64, readers: &[Option<Vec<u64>>]) -> bool {
 }
 
 /// Returns true for an optimizer's step, and for what is called in it.
-fn is_update(pair: &PartPair, op: &OpPair) -> bool {
+pub(super) fn is_update(pair: &PartPair, op: &OpPair) -> bool {
     pair.op(op).0.is_some_and(|op| {
         let of = |name: &str| name.starts_with("Optimizer.");
         of(op.name.as_str()) || op.parent.as_deref().is_some_and(of)
