@@ -96,7 +96,8 @@ pub(crate) fn whole(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remar
 }
 
 /// Takes out the parts of calls that cut a value into as many as there are ranks, where the other run's call makes one, or into a rank's share of the
-/// other run's parts (tokens of its experts): they belong to the layout. So does their number. A backward pass is given the parts.
+/// other run's parts (tokens of its experts), or into the parts of each rank: they belong to the layout. So does their number. A backward pass is given
+/// the parts.
 pub(crate) fn without_parts_of_ranks(ops: &mut [Op], others: &HashMap<&str, &Op>, ranks: usize) {
     let is_part = |op: &Op, slot: &Slot| slot.side.is_result() == (op.name.phase() == Phase::Forward);
     let parts =
@@ -105,9 +106,11 @@ pub(crate) fn without_parts_of_ranks(ops: &mut [Op], others: &HashMap<&str, &Op>
         let Some(partner) = others.get(op.name.as_str()) else { continue };
         let (own, their) = (parts(op), parts(partner));
         let of_ranks = own > 1 && their == 1 && ranks.is_multiple_of(own);
-        let shares = their.checked_div(own).filter(|shares| own * shares == their && *shares > 1);
-        let shares = shares.filter(|_| SPLITS.contains(&op.name.api()));
-        if !of_ranks && !shares.is_some_and(|shares| ranks.is_multiple_of(shares)) {
+        let times = |more: usize, less: usize| {
+            more.checked_div(less).is_some_and(|by| by > 1 && by * less == more && ranks.is_multiple_of(by))
+        };
+        let shares = SPLITS.contains(&op.name.api()) && (times(own, their) || times(their, own));
+        if !of_ranks && !shares {
             continue;
         }
         let cut: Vec<bool> = op.slots.iter().map(|slot| is_part(op, slot)).collect();

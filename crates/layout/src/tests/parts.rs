@@ -69,10 +69,12 @@ fn a_number_of_parts_that_is_that_of_the_ranks_is_no_argument() {
             [&Value::Unsupported; 2]
         );
     }
-    // A rank has the tokens of its own experts.
-    let spread = (0..2).map(|number| cutting(number, &whole, 2)).collect();
-    let op = all(spread, &cutting(0, &whole, 4)).rank.ops.remove(0);
-    assert!(op.slots[1..].iter().all(|slot| slot.value == Value::Unsupported), "{op:?}");
+    // A rank has the tokens of its own experts, or each rank's tokens of all experts.
+    for (own, their) in [(2, 4), (4, 2)] {
+        let spread = (0..2).map(|number| cutting(number, &whole, own)).collect();
+        let op = all(spread, &cutting(0, &whole, their)).rank.ops.remove(0);
+        assert!(op.slots[1..].iter().all(|slot| slot.value == Value::Unsupported), "{op:?}");
+    }
     // Three parts on two ranks are no layout: the program differs.
     let op = folded_by(2, 3);
     assert_eq!(paths(&op).len(), 5);
