@@ -331,6 +331,11 @@ impl Layouts {
             Self::moved(pair, finding, order, slot);
             return Some(said);
         }
+        // What is made of too large a value differs among the ranks.
+        if is_first && let Some((slot, said)) = explain::leaked(pair, finding.order) {
+            Self::moved(pair, finding, finding.order, &slot.path);
+            return Some(said);
+        }
         if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
             // A rank's own weights are wrong before anything is computed with them.
             if finding.cause == Cause::Structure || slot.starts_with("parameter.") {
@@ -415,8 +420,10 @@ impl Layouts {
             finding.role = Role::Introduces;
         }
         // An update shows what its gradient lacks, and so does what a backward pass computes of it by calls of its own.
+        let backward =
+            matches!(OpName::parse(&finding.op).phase(), Phase::Backward | Phase::ParameterGradient);
         if matches!(finding.cause, Cause::Optimizer | Cause::Numerics)
-            && matches!(OpName::parse(&finding.op).phase(), Phase::Backward | Phase::ParameterGradient)
+            && (backward || slot.starts_with("input.grad."))
         {
             (finding.cause, finding.role) = (Cause::Gradient, Role::Introduces);
         }

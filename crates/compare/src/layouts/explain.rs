@@ -56,16 +56,8 @@ impl Layouts {
     /// before it. The judge takes other sizes for those of another choice, where whole numbers differ before them.
     pub(super) fn leaks_padding(pair: &PartPair, judged: &PartJudgement) -> Option<Finding> {
         let end = judged.findings.iter().map(|finding| finding.order).min().unwrap_or(pair.ops.len());
-        (0..end).filter(|&order| op_phase(pair, &pair.ops[order]) == Phase::Forward).find_map(|order| {
-            let op = &pair.ops[order];
-            let (path, dimension) = padded(pair, order).map(|(path, dimension, _)| (path, dimension))?;
-            let slot = |slots: Paired| pair.slot(op, slots).0;
-            let slot = op.slots.iter().filter_map(slot).find(|slot| &*slot.path == path)?;
-            // A batch may be padded, or larger; what is padded in its last dimension is a vocabulary.
-            let is_last = slot.value.tensor().is_some_and(|record| dimension + 1 == record.shape.len());
-            (is_last && dimension > 0 && !slot.side.is_result() && !is_cut_off(pair, op))
-                .then(|| finding(pair, order, slot, Cause::Input))
-        })
+        let leaked = |order: usize| Some(finding(pair, order, leaked(pair, order)?.0, Cause::Input));
+        (0..end).filter(|&order| op_phase(pair, &pair.ops[order]) == Phase::Forward).find_map(leaked)
     }
 
     /// Returns the first op that reads a weight of a part of the model that ranks hold in place of another.
@@ -265,6 +257,17 @@ pub(super) fn padded(pair: &PartPair, order: usize) -> Option<(&str, usize, Stri
         );
         Some((&*b.path, dimension, said))
     })
+}
+
+/// Returns a value that an op reads, and the words, if one run pads its last dimension and the op does not cut it off. A batch may be padded, or
+/// larger; what is padded in its last dimension is a vocabulary.
+pub(super) fn leaked(pair: &PartPair, order: usize) -> Option<(&Slot, String)> {
+    let op = &pair.ops[order];
+    let (path, dimension, said) = padded(pair, order)?;
+    let slot = |slots: Paired| pair.slot(op, slots).0;
+    let slot = op.slots.iter().filter_map(slot).find(|slot| &*slot.path == path)?;
+    let is_last = slot.value.tensor().is_some_and(|record| dimension + 1 == record.shape.len());
+    (is_last && dimension > 0 && !slot.side.is_result() && !is_cut_off(pair, op)).then_some((slot, said))
 }
 
 /// Returns true if an op makes results of one size on both sides, of as many dimensions as what it reads in two sizes.

@@ -8,7 +8,7 @@ use probe_layout::{Among, HeldTerms, Remark};
 use probe_measure::ALL_METRICS;
 use probe_pair::{BySlot, OpPair, Paired, PartPair, value_key};
 
-use super::mended::is_fault;
+use super::mended::{is_fault, is_update};
 use super::{Layouts, groups, in_words};
 
 /// Ranks of groups, by name.
@@ -153,7 +153,8 @@ impl Layouts {
             Some((place, found.slot))
         });
         let (order, slot) = first.unwrap_or((order, partial.slot));
-        let (order, slot) = self.accumulated(pair, order).unwrap_or((order, slot));
+        let told = self.accumulated(pair, order).or_else(|| self.read_by_optimizer(pair, order, key));
+        let (order, slot) = told.unwrap_or((order, slot));
         Self::moved(pair, finding, order, &slot.path);
         Some(missing(&finding.op, slot, &partial))
     }
@@ -177,6 +178,24 @@ impl Layouts {
                 .partials_of(pair, place)
                 .find(|found| found.key().is_some_and(|key| keys.contains(&key)));
             Some((place, found?.slot))
+        })
+    }
+
+    /// Returns the gradient that an optimizer reads, by the name of its parameter, of a call in its step that reads it.
+    fn read_by_optimizer<'p>(
+        &'p self,
+        pair: &'p PartPair,
+        order: usize,
+        key: Option<u64>,
+    ) -> Option<(usize, &'p Slot)> {
+        let step = |place: &usize| pair.name(&pair.ops[*place]).starts_with("Optimizer.");
+        if key.is_none() || step(&order) || !is_update(pair, &pair.ops[order]) {
+            return None;
+        }
+        (0..pair.ops.len()).filter(step).find_map(|place| {
+            let read =
+                |partial: &Partial<'_>| partial.slot.path.starts_with("input.grad.") && partial.key() == key;
+            Some((place, self.partials_of(pair, place).find(read)?.slot))
         })
     }
 
