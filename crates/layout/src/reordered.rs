@@ -112,7 +112,7 @@ pub(crate) fn by_rows(
     let explained =
         jobs.par_iter().zip(inferred).zip(seen).enumerate().filter_map(|(number, ((job, found), seen))| {
             let of_others = || {
-                let alike = explain(job, Some(&orders)).filter(|_| unexplained(found, job))?;
+                let alike = unexplained(found, job).then(|| explain(job, Some(&orders)))??;
                 (alike.distance < found.distance.or(Some(f64::INFINITY))).then_some(alike)
             };
             *found = seen.or_else(of_others)?;
