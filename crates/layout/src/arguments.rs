@@ -7,7 +7,10 @@ use probe_dump::{DType, Number, Op, OpKind, Phase, Printed, Rank, Scalar, SeenAs
 use super::remark::{Remark, Remarks};
 
 /// Functions that cut a tensor into a list of parts.
-const SPLITS: [&str; 5] = ["split", "split_with_sizes", "chunk", "tensor_split", "unbind"];
+pub(crate) const SPLITS: [&str; 5] = ["split", "split_with_sizes", "chunk", "tensor_split", "unbind"];
+
+/// Functions that join a list of parts.
+const JOINS: [&str; 3] = ["cat", "concat", "stack"];
 
 /// Takes out whole numbers on which ranks disagree, offsets and sizes that each rank has for itself, and the masks and indices that are made of them.
 pub(crate) fn without_own(ops: &mut [Op], ranks: &[HashMap<&str, &Op>]) {
@@ -67,7 +70,7 @@ pub(crate) fn without_lists_of_parts(ranks: &mut [Rank], other: &Rank) {
 }
 
 /// Returns true for an element of a list that a call is given: `input.0.3`.
-fn is_element(slot: &Slot) -> bool {
+pub(crate) fn is_element(slot: &Slot) -> bool {
     let mut parts = slot.path.split('.').skip(1);
     slot.side == SlotSide::Input
         && parts.next().is_some()
@@ -96,31 +99,33 @@ pub(crate) fn whole(ops: &mut [Op], others: &HashMap<&str, &Op>, remarks: &Remar
 }
 
 /// Takes out the parts of calls that cut a value into as many as there are ranks, where the other run's call makes one, or into a rank's share of the
-/// other run's parts (tokens of its experts), or into the parts of each rank: they belong to the layout. So does their number. A backward pass is given
-/// the parts.
+/// other run's parts (tokens of its experts), or into the parts of each rank: they belong to the layout. So does their number, and the order of a
+/// value that is cut into the parts of each rank, or joined from them. A backward pass is given what the forward pass made.
 pub(crate) fn without_parts_of_ranks(ops: &mut [Op], others: &HashMap<&str, &Op>, ranks: usize) {
-    let is_part = |op: &Op, slot: &Slot| slot.side.is_result() == (op.name.phase() == Phase::Forward);
-    let parts =
-        |op: &Op| op.slots.iter().filter(|slot| is_part(op, slot) && slot.value.tensor().is_some()).count();
     for op in ops.iter_mut().filter(|op| op.name.kind() == OpKind::Api) {
         let Some(partner) = others.get(op.name.as_str()) else { continue };
+        let joins = JOINS.contains(&op.name.api());
+        let made = (op.name.phase() == Phase::Forward) != joins;
+        let is_part = |slot: &Slot| slot.side.is_result() == made;
+        let parts =
+            |op: &Op| op.slots.iter().filter(|slot| is_part(slot) && slot.value.tensor().is_some()).count();
         let (own, their) = (parts(op), parts(partner));
-        let of_ranks = own > 1 && their == 1 && ranks.is_multiple_of(own);
+        let of_ranks = !joins && own > 1 && their == 1 && ranks.is_multiple_of(own);
         let times = |more: usize, less: usize| {
             more.checked_div(less).is_some_and(|by| by > 1 && by * less == more && ranks.is_multiple_of(by))
         };
-        let shares = SPLITS.contains(&op.name.api()) && (times(own, their) || times(their, own));
-        if !of_ranks && !shares {
+        let cuts = SPLITS.contains(&op.name.api());
+        let of_each = (cuts || joins) && their > 1 && times(own, their);
+        if !(of_ranks || of_each || (cuts && (times(own, their) || times(their, own)))) {
             continue;
         }
-        let cut: Vec<bool> = op.slots.iter().map(|slot| is_part(op, slot)).collect();
-        let mut cut = cut.into_iter();
         op.slots.retain_mut(|slot| {
             let other = partner.slots.iter().find(|other| other.path == slot.path);
-            let is_part = cut.next().unwrap_or_default();
-            if other.is_some_and(|other| is_part || other.value != slot.value)
-                && (is_part || slot.value.tensor().is_none())
-            {
+            let is_part = is_part(slot);
+            let is_other = other.is_some_and(|other| is_part || other.value != slot.value);
+            // A joined value is again in the order of the whole.
+            let in_order = !is_part && slot.value.tensor().is_some() && (joins || !of_each);
+            if is_other && !in_order {
                 slot.value = Value::Unsupported;
             }
             other.is_some()

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use probe_dump::{Number, Op, OpKind, OpName, Phase, Rank, Scalar, Slot, Value, without_module_prefix};
 
+use super::arguments::{SPLITS, is_element};
 use super::numbering::modules;
 
 /// Least share of calls in modules of both runs, from which on modules tell which calls belong together.
@@ -182,11 +183,14 @@ fn equal_values(own: &Op, whole: &Op) -> usize {
     own.slots.iter().filter(equal).count()
 }
 
-/// Returns true if a call's arguments and results may be parts of those of another call: no dimension is larger, and no option differs.
+/// Returns true if a call's arguments and results may be parts of those of another call: no dimension is larger, and no option differs. Into how many
+/// parts of which sizes a value is cut belongs to the layout.
 fn is_part(own: &Op, whole: &Op) -> bool {
-    let arguments = |op: &Op| op.slots.iter().filter(|slot| !slot.side.is_result()).count();
+    let cuts = SPLITS.contains(&own.name.api());
+    let given = |slot: &&Slot| !cuts || !(slot.side.is_result() || is_element(slot));
+    let arguments = |op: &Op| op.slots.iter().filter(given).filter(|slot| !slot.side.is_result()).count();
     let same = arguments(own) == arguments(whole);
-    same && own.slots.iter().all(|slot| {
+    same && own.slots.iter().filter(given).all(|slot| {
         let Some(other) = whole.slots.iter().find(|other| other.path == slot.path) else { return false };
         match (&slot.value, &other.value) {
             (Value::Tensor(a), Value::Tensor(b)) => {
@@ -204,10 +208,28 @@ fn is_part(own: &Op, whole: &Op) -> bool {
 /// Returns true if no more than so many parts of the sizes of a call's tensors make those of the whole call. Ranks that call a function for themselves
 /// have smaller ones.
 fn is_made_of(whole: &Op, own: &Op, parts: u64) -> bool {
+    if SPLITS.contains(&own.name.api()) {
+        return cuts_as(own, whole);
+    }
     own.slots.iter().all(|slot| {
         let other = whole.slots.iter().find(|other| other.path == slot.path);
         let records = other.and_then(|other| Some((slot.value.tensor()?, other.value.tensor()?)));
         records.is_none_or(|(own, whole)| own.len().saturating_mul(parts) >= whole.len())
+    })
+}
+
+/// Returns true if a call cuts a value into parts of the whole call's sizes, or into as many pieces of each, be they neighbours or in turn: the tokens
+/// that each rank sends to an expert.
+fn cuts_as(own: &Op, whole: &Op) -> bool {
+    let parts = |op: &Op| -> Vec<u64> {
+        let results = op.slots.iter().filter(|slot| slot.side.is_result());
+        results.filter_map(|slot| Some(slot.value.tensor()?.len())).collect()
+    };
+    let (own, whole) = (parts(own), parts(whole));
+    let known = |sum: u64| whole.contains(&sum);
+    (2..=own.len()).filter(|count| own.len().is_multiple_of(*count)).any(|count| {
+        let in_turn = (0..count).all(|part| known(own.iter().skip(part).step_by(count).sum()));
+        in_turn || own.chunks(own.len() / count).all(|pieces| known(pieces.iter().sum()))
     })
 }
 
