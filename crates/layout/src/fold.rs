@@ -16,7 +16,7 @@ use super::declared::Declared;
 use super::documents::by_documents;
 use super::held::{self, Spread};
 use super::infer::{self, Held, Inferred, NEAR, NEARER};
-use super::job::{Gathered, Job, measured};
+use super::job::{Gathered, Job, is_mostly_equal, measured};
 use super::layout::Among;
 use super::means::{common_factor, mean_of, share_of_mean};
 use super::merge::{in_order_of, merged};
@@ -28,6 +28,9 @@ use super::spanning::without_hand_overs;
 use super::store::{FoldedStore, Made};
 use super::tied;
 use super::usual::in_common_order;
+
+/// Functions that pick elements by indices or a mask.
+const PICKS: [&str; 3] = ["index_select", "masked_select", "__getitem__"];
 
 /// Ranks as one.
 #[derive(Debug)]
@@ -123,6 +126,25 @@ impl Gathered {
         Ok((inferred, said))
     }
 
+    /// Returns the values that calls pick by indices or a mask which are those of each rank's own part: ranks hold their rows in orders of their own.
+    fn picked(&self, ops: &[Op], is_own: impl Fn(usize) -> bool, inferred: &[Inferred]) -> HashSet<usize> {
+        let mut found = HashSet::new();
+        let calls = ops.iter().enumerate().filter(|(_, op)| PICKS.contains(&op.name.api()));
+        for (place, op) in calls.filter(|(_, op)| op.name.phase() == Phase::Forward) {
+            let jobs = |results: bool| {
+                let slots =
+                    op.slots.iter().enumerate().filter(move |(_, slot)| slot.side.is_result() == results);
+                slots.filter_map(move |(slot, _)| self.places.get(&(place, slot)).copied())
+            };
+            let by_own = jobs(false).any(|job| {
+                let number = self.jobs[job].pieces[0].1.dtype.known().is_some_and(|dtype| !dtype.is_float());
+                number && (is_own(job) || !inferred[job].layout.is_whole())
+            });
+            found.extend(jobs(true).filter(|_| by_own));
+        }
+        found
+    }
+
     /// Replaces layouts by those that the user declared.
     fn as_declared(
         &self,
@@ -209,13 +231,20 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
         .map(|(job, found)| is_apart(job, found, &stores, other))
         .collect();
     let apart = gathered.places.iter().filter(|(_, job)| far[**job]).map(|(place, _)| *place).collect();
+    let of_order = |job: usize, routed: bool| {
+        let (own, found) = (&gathered.jobs[job], &inferred[job]);
+        !orders.contains_key(&job)
+            && is_of_order(own, found, routed)
+            && !is_mostly_equal(own, found, &stores, other)
+    };
+    let picked: HashSet<usize> = gathered.picked(&ops, |job| of_order(job, false), &inferred);
     let held = held::of_jobs(&gathered.jobs, &inferred, &stores, &numbers);
     let mut spread = HashMap::new();
     let mut remarks = Remarks::new();
     for (&(place, slot), &job) in &gathered.places {
         let is_call = ops[place].name.kind() == OpKind::Api;
         let said = orders.get(&job);
-        if said.is_none() && is_of_order(&gathered.jobs[job], &inferred[job], split && is_call) {
+        if (far[job] && picked.contains(&job)) || of_order(job, split && is_call) {
             ops[place].slots[slot].value = Value::Unsupported;
             continue;
         }

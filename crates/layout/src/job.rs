@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use probe_dump::{Rank, TensorRecord, TensorStore};
+use probe_measure as measure;
 
 use super::infer::{self, Held, Inferred};
+use super::pieces;
 
 /// A value that all ranks recorded under one name, and the baseline's under the same.
 pub(crate) struct Job {
@@ -27,4 +29,26 @@ pub(crate) fn measured(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStor
         job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
     let baseline = job.baseline.as_ref().map(|record| (&**record, &*other.store));
     baseline.map_or(f64::INFINITY, |baseline| infer::measured(&pieces, baseline, found))
+}
+
+/// Least share of equal elements of whole numbers of which rounding chose some differently: of places in another order hardly any are equal.
+const MOSTLY: f64 = 0.75;
+
+/// Returns true if most elements of the value that an explanation makes are the other run's: choices (of a top-k) of which rounding made some another way.
+pub(crate) fn is_mostly_equal(
+    job: &Job,
+    found: &Inferred,
+    stores: &[Arc<dyn TensorStore>],
+    other: &Rank,
+) -> bool {
+    let load = |record: &TensorRecord, store: &dyn TensorStore| store.load(record.data.as_deref()?).ok();
+    let made = || {
+        let picked = found.picks.iter().map(|&pick| &job.pieces[pick]);
+        let pieces =
+            picked.map(|(rank, record)| load(record, &*stores[*rank])).collect::<Option<Vec<_>>>()?;
+        let baseline = load(job.baseline.as_ref()?, &*other.store)?;
+        let made = pieces::view(&found.layout, pieces).ok()?;
+        measure::compare(baseline.view(), made.view())?.within_1e3
+    };
+    made().is_some_and(|equal| equal >= MOSTLY)
 }

@@ -7,10 +7,10 @@ use probe_judge::{Finding, PartJudgement, Role, SlotJudgement, Verdict};
 use probe_layout::Remark;
 use probe_pair::{OpPair, Paired, PartPair, value_key};
 
-use super::Layouts;
 use super::partial::op_phase;
 use super::roles::set;
 use super::strangers::{ROUNDINGS, Roundings, unit};
+use super::{Layouts, values};
 
 /// Part of an input's error up to which a result has not got it: what is left of an error of 1 is then below that of any value near its own.
 const GONE: f64 = 0.01;
@@ -194,7 +194,7 @@ impl<'l> Readers<'l> {
     }
 
     /// Returns the values of findings whose differences are excused, those of the same slots of other calls, and how they were judged; and whole numbers
-    /// of a rank's own, which the judge takes for choices that noise has flipped.
+    /// of a rank's own, which the judge would take for choices that noise has flipped.
     pub(super) fn excused(
         &mut self,
         pair: &PartPair,
@@ -220,7 +220,8 @@ impl<'l> Readers<'l> {
                 let at = (place, slot);
                 let is_own = of.error.get() > Some(0.0)
                     && is_in_module(pair, op)
-                    && self.at(pair, at).is_some_and(|(held, _)| is_whole_numbers(held));
+                    && self.at(pair, at).is_some_and(|(held, _)| is_whole_numbers(held))
+                    && !is_choice(pair, at);
                 let is_alike = !kinds.is_empty() && is_fault(of.verdict) && kinds.contains(&kind(at));
                 if (is_own || is_alike) && self.is_mended_slot(pair, at) {
                     found.push((at, of.clone()));
@@ -372,6 +373,13 @@ fn without_fault(judged: &mut PartJudgement, (place, slots): (usize, usize)) {
 
 fn differs(judged: &PartJudgement, op: usize, slot: usize) -> bool {
     judged.slots.at(op, slot).is_some_and(|slot| is_fault(slot.verdict))
+}
+
+/// Returns true for whole numbers of which few elements differ: choices, of which the judge knows what they make.
+fn is_choice(pair: &PartPair, (place, slot): (usize, usize)) -> bool {
+    let op = &pair.ops[place];
+    let sides = op.slots.get(slot).map(|slots| pair.slot(op, slots));
+    matches!(sides, Some((Some(b), Some(c))) if values::are_mostly_equal(pair, b, c))
 }
 
 #[cfg(test)]

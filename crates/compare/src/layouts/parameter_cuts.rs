@@ -26,7 +26,7 @@ impl Held<'_> {
 }
 
 impl Layouts {
-    /// Returns the first parameter, of a module that is called up to `end`, that is the other run's, but lies on the ranks in another way than those
+    /// Returns the first parameter, of a module that is called up to `end` or just then, that is the other run's, but lies on the ranks in another way than those
     /// of most layers: its products are right, and what takes their parts is not. With its place and the words.
     pub(super) fn cut_unlike_others<'p>(
         &'p self,
@@ -47,9 +47,13 @@ impl Layouts {
                 }
             }
         }
+        // A module's call comes behind those that it makes.
+        let caller = pair.ops.get(end).and_then(|op| pair.op(op).0?.parent.as_deref());
+        let is_called =
+            |held: &Held<'_>| held.order <= end || caller == Some(pair.name(&pair.ops[held.order]));
         let odd = alike.values().filter(|layers| layers.len() >= FEWEST).flat_map(|layers| odd_ones(layers));
         let (held, usual) = odd
-            .filter(|(held, _)| held.order <= end)
+            .filter(|(held, _)| is_called(held))
             .min_by_key(|(held, _)| (held.order, held.path != "parameter.weight"))?;
         let pieces = held.spread.pieces.iter().zip(usual.cells());
         let (piece, due) = pieces.into_iter().find(|(piece, due)| piece.cell != **due)?;

@@ -156,7 +156,12 @@ impl Layouts {
         let told = self.accumulated(pair, order).or_else(|| self.read_by_optimizer(pair, order, key));
         let (order, slot) = told.unwrap_or((order, slot));
         Self::moved(pair, finding, order, &slot.path);
-        Some(missing(&finding.op, slot, &partial))
+        let at = pair.ops[order].slots.iter().position(|slots| {
+            let (b, c) = pair.slot(&pair.ops[order], slots);
+            b.or(c).is_some_and(|held| held.path == slot.path)
+        });
+        let verdict = at.and_then(|at| judged.at(order, at)).map(|slot| slot.verdict);
+        Some(missing(&finding.op, slot, &partial, verdict.is_some_and(is_fault)))
     }
 
     /// Returns the gradient of a parameter that an op of the backward pass adds to those of other micro-batches, if all that it reads is partial: the
@@ -259,7 +264,9 @@ pub(super) fn group(groups: &Groups, ranks: &[u32]) -> String {
     found.map_or_else(|| in_words(ranks), |(name, _)| name.clone())
 }
 
-fn missing(op: &str, slot: &Slot, partial: &Partial<'_>) -> String {
+/// Returns the words for a value that is still to be reduced. If what the ranks hold makes another value than it should, that is what is wrong: nothing
+/// tells which term, for the other run has none of them.
+fn missing(op: &str, slot: &Slot, partial: &Partial<'_>, differs: bool) -> String {
     let over = group(partial.groups, partial.ranks);
     let name = OpName::parse(op);
     let subject = match (name.phase(), name.module_path(), slot.path.strip_prefix("grad.")) {
@@ -278,6 +285,11 @@ fn missing(op: &str, slot: &Slot, partial: &Partial<'_>) -> String {
         Among::Min => ("the minimum of its own part", " (of minima)"),
     };
     let ranks = in_words(partial.ranks);
+    if differs && name.phase() == Phase::Forward {
+        return format!(
+            "{subject}: the terms of {ranks} do not make the other run's value: at least one is wrong"
+        );
+    }
     format!("{subject}: each of {ranks} holds {term}; the all-reduce{by} over {over} is missing")
 }
 

@@ -32,6 +32,30 @@ pub(super) fn is_of_layout(pair: &PartPair, finding: &Finding, judged: &[OpJudge
     alone && finding.cause == Cause::Structure && !judged.iter().filter(follows).any(differs)
 }
 
+/// Returns the first op of both runs that chose otherwise although what it read agrees: rounding decided. The judge says what is beyond it.
+fn first_choice(pair: &PartPair, slots: &BySlot<SlotJudgement>) -> Option<usize> {
+    (0..pair.ops.len()).find(|&place| {
+        let op = &pair.ops[place];
+        let mut chose = false;
+        let agrees = op.slots.iter().enumerate().all(|(at, slots_of)| {
+            let Some(slot) = pair.slot(op, slots_of).0 else { return true };
+            let Some(dtype) = slot.value.tensor().and_then(|record| record.dtype.known()) else {
+                return true;
+            };
+            let differs = slots.at(place, at).is_some_and(|slot| is_fault(slot.verdict));
+            let choice = slot.side.is_result() && !dtype.is_float();
+            chose |= choice && differs;
+            choice || !differs
+        });
+        let reads = |slots_of: Paired| {
+            let slot = pair.slot(op, slots_of).0.filter(|slot| !slot.side.is_result());
+            let dtype = slot.and_then(|slot| slot.value.tensor()?.dtype.known());
+            dtype.is_some_and(DType::is_float)
+        };
+        chose && agrees && matches!(op.ops, Paired::Both(..)) && op.slots.iter().any(reads)
+    })
+}
+
 impl Layouts {
     /// Returns true if an op of both runs makes something in this range that differs by more than rounding, and that neither is partial nor mended.
     pub(super) fn differs_between(
@@ -56,7 +80,7 @@ impl Layouts {
     }
 
     /// Moves findings on calls of one run alone to the first op behind them that differs by more than rounding, and that is not partial if there
-    /// is another; without one, there is no fault.
+    /// is another; without one in front of the first choice that rounding decided, there is no fault.
     pub(super) fn behind_strangers(
         &self,
         pair: &PartPair,
@@ -65,8 +89,9 @@ impl Layouts {
         roundings: &Roundings,
     ) {
         let is_alone = |place: usize| !matches!(pair.ops[place].ops, Paired::Both(..));
+        let end = first_choice(pair, slots).unwrap_or(pair.ops.len());
         let first = |from: usize, partial: bool| {
-            (from..pair.ops.len()).filter(|&place| !is_alone(place)).find_map(|place| {
+            (from..end).filter(|&place| !is_alone(place)).find_map(|place| {
                 let op = &pair.ops[place];
                 let differs = |(at, slots_of): (usize, Paired)| {
                     let judged = slots.at(place, at).filter(|slot| is_fault(slot.verdict))?;

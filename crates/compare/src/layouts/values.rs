@@ -63,6 +63,20 @@ pub(super) fn distance(pair: &PartPair, b: &Slot, c: &Slot) -> Option<f64> {
     measure::compare(x.view(), y.view())?.rel_l2
 }
 
+/// Least share of equal elements of whole numbers of which rounding chose some differently: of a rank's own offsets, half are another's at most.
+const MOSTLY: f64 = 0.75;
+
+/// Returns true if most elements of two values are equal; false without data.
+pub(super) fn are_mostly_equal(pair: &PartPair, b: &Slot, c: &Slot) -> bool {
+    let equal = || {
+        let (b, c) = (b.value.tensor()?, c.value.tensor()?);
+        let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
+        let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
+        measure::compare(x.view(), y.view())?.within_1e3
+    };
+    equal().is_some_and(|equal| equal >= MOSTLY)
+}
+
 /// A dimension that is larger than it should be.
 pub(super) struct Padding {
     pub(super) dimension: usize,
