@@ -347,8 +347,11 @@ def answer(case: Case, one: Path, many: Path) -> str:
     done = subprocess.run([PROGRAM, "compare", "-b", one, "-c", many, "-o", "-", "--format", "json"], capture_output=True, text=True)
     if done.returncode not in (0, 1):
         return f"failed: {done.stderr.strip()[:300]}"
-    first = json.loads(done.stdout)["first_divergence"]
+    report = json.loads(done.stdout)
+    first = report["first_divergence"]
     said = f"{first['op']} {first['slot']} {first['cause']}: {first['reason'][:300]}" if first else ""
+    if not case.fault and not first and "flipped choices" in json.dumps(report["notes"]):
+        return "flipped: rounding chose other experts, and no op is named"
     if not case.fault:
         return f"accused: {said}" if first or done.returncode else "silent"
     if not first:

@@ -34,7 +34,8 @@ pub(crate) fn measured(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStor
 /// Least share of equal elements of whole numbers of which rounding chose some differently: of places in another order hardly any are equal.
 const MOSTLY: f64 = 0.75;
 
-/// Returns true if most elements of the value that an explanation makes are the other run's: choices (of a top-k) of which rounding made some another way.
+/// Returns true for whole numbers if most elements of the value that an explanation makes are the other run's: choices (of a top-k) of which rounding made
+/// some another way.
 pub(crate) fn is_mostly_equal(
     job: &Job,
     found: &Inferred,
@@ -46,7 +47,11 @@ pub(crate) fn is_mostly_equal(
         let picked = found.picks.iter().map(|&pick| &job.pieces[pick]);
         let pieces =
             picked.map(|(rank, record)| load(record, &*stores[*rank])).collect::<Option<Vec<_>>>()?;
-        let baseline = load(job.baseline.as_ref()?, &*other.store)?;
+        let whole = job
+            .baseline
+            .as_ref()
+            .filter(|record| record.dtype.known().is_some_and(|dtype| !dtype.is_float()))?;
+        let baseline = load(whole, &*other.store)?;
         let made = pieces::view(&found.layout, pieces).ok()?;
         measure::compare(baseline.view(), made.view())?.within_1e3
     };
