@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -24,7 +25,7 @@ from programs import run
 LONGEST = 60
 
 
-def forked(case: Case, output: Path) -> bool:
+def forked(case: Case, output: Path, run: Callable[[Case, Path], None] = run) -> bool:
     """Runs a case in processes of its own; this one has imported torch."""
     ranks, meeting, children = case.ranks, tempfile.mktemp(), []
     for rank in range(ranks):

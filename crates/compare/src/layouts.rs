@@ -27,6 +27,7 @@ use rayon::prelude::*;
 use self::mended::{Readers, is_fault};
 use self::partial::{Groups, Terms, op_phase};
 pub use self::pieces::{BETWEEN_PIECES, Pieces};
+use self::places::first_inside;
 use self::strangers::{Roundings, is_of_layout};
 use self::words::in_words;
 use super::CompareError;
@@ -34,7 +35,7 @@ use probe_dump::{Dump, OpName, PartKey, Phase, Rank, SlotSide};
 use probe_judge::{Cause, Finding, OWN_INPUTS, PartJudgement, Role, SlotJudgement};
 use probe_layout::{
     Declared, Dims, Folded, HeldTerms, Joined, Mesh, Misplaced, Remark, Remarks, Spread, fold, joined,
-    numbered, under_their_callers,
+    numbered, observed, under_their_callers,
 };
 use probe_pair::{BySlot, Many, Mapping, OpPair, Paired, Pairing, PartMatch, PartPair};
 
@@ -84,8 +85,13 @@ pub(super) fn read(
     candidate: &Dump,
     mapping: &Mapping,
 ) -> Result<(Rank, Rank, Layouts), CompareError> {
+    let one = |dump: &Dump, key: &PartKey| -> Result<Rank, CompareError> {
+        let mut rank = dump.reader.read(key)?;
+        observed(&mut rank);
+        Ok(rank)
+    };
     let all = |dump: &Dump, keys: &[PartKey]| -> Result<Vec<Rank>, CompareError> {
-        keys.par_iter().map(|key| dump.reader.read(key).map_err(CompareError::from)).collect()
+        keys.par_iter().map(|key| one(dump, key)).collect()
     };
     match &part.many {
         None => {
@@ -96,14 +102,14 @@ pub(super) fn read(
             Ok((b?, c?, Layouts::default()))
         }
         Some(Many::Candidate(keys)) => {
-            let (b, c) = rayon::join(|| baseline.reader.read(&part.baseline), || all(candidate, keys));
+            let (b, c) = rayon::join(|| one(baseline, &part.baseline), || all(candidate, keys));
             let (mut b, mut c) = (b?, c?);
             under_their_callers(&mut c, slice::from_mut(&mut b));
             let (rank, layouts) = Layouts::of(c, &b, numbers(keys), (candidate, false), mapping)?;
             Ok((b, rank, layouts))
         }
         Some(Many::Baseline(keys)) => {
-            let (b, c) = rayon::join(|| all(baseline, keys), || candidate.reader.read(&part.candidate));
+            let (b, c) = rayon::join(|| all(baseline, keys), || one(candidate, &part.candidate));
             let (mut b, mut c) = (b?, c?);
             under_their_callers(&mut b, slice::from_mut(&mut c));
             let (rank, layouts) = Layouts::of(b, &c, numbers(keys), (baseline, true), mapping)?;
@@ -466,17 +472,6 @@ impl Layouts {
             })
         })
     }
-}
-
-/// Returns the first op that ran in a module call, or the place of the op itself.
-fn first_inside(pair: &PartPair, order: usize) -> usize {
-    let name = pair.name(&pair.ops[order]);
-    let inside = |op: &OpPair| {
-        let (b, c) = pair.op(op);
-        b.or(c).is_some_and(|op| op.parent.as_deref() == Some(name))
-    };
-    let start = order.saturating_sub(NEAR_BY);
-    (start..order).find(|&place| inside(&pair.ops[place])).unwrap_or(order)
 }
 
 fn is_dropout(pair: &PartPair, op: &OpPair) -> bool {

@@ -1,11 +1,12 @@
-//! Terms of a sum to which each rank has added the bias: the reduction in front of it was left out.
+//! Terms of a sum to which each rank has added the bias: the reduction in front of it was left out. Where no bias was recorded, it is what all rows of the
+//! sum have in common beyond the other run's.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use probe_dump::{Op, Rank, Slot, TensorData, TensorRecord, TensorStore};
+use probe_dump::{Op, OpKind, Rank, Slot, TensorData, TensorRecord, TensorStore};
 use probe_measure::numbers;
 
 use super::infer::{Held, Inferred, NEAR, NEARER, classes};
@@ -13,6 +14,9 @@ use super::job::Gathered;
 use super::layout::{Among, Layout};
 use super::pieces;
 use super::remark::Remark;
+
+/// Fewest rows that tell a bias that was not recorded: noise hardly has one vector in all of them.
+const FEWEST_ROWS: usize = 4;
 
 /// Most elements of a value that is taken apart.
 const MOST: usize = 1 << 24;
@@ -32,11 +36,13 @@ pub(crate) fn partial_with_bias(
     let unexplained = |job: usize| {
         gathered.jobs[job].pieces.len() > 1 && inferred[job].distance.is_some_and(|distance| distance >= NEAR)
     };
-    let open: Vec<(usize, &TensorRecord)> = gathered
+    let open: Vec<(usize, Option<&TensorRecord>)> = gathered
         .places
         .iter()
         .filter(|((place, slot), job)| ops[*place].slots[*slot].side.is_result() && unexplained(**job))
-        .filter_map(|((place, _), &job)| Some((job, &**biases(*place).next()?)))
+        .map(|((place, _), &job)| (job, ops[*place].name.kind(), biases(*place).next()))
+        .filter(|(_, kind, bias)| bias.is_some() || *kind == OpKind::Module)
+        .map(|(job, _, bias)| (job, bias.map(|bias| &**bias)))
         .collect();
     let told = open.par_iter().filter_map(|&(job, bias)| {
         let (pieces, found) = (&gathered.jobs[job].pieces, &inferred[job]);
@@ -74,17 +80,18 @@ fn terms(
     (Layout::same(&found.layout.shape, picks.len(), Among::Sum(1)), picks)
 }
 
-/// Returns the distance to the other run's value of the sum of terms without all biases but one.
+/// Returns the distance to the other run's value of the sum of terms without all biases but one; of an unknown one, if the sum has all.
 fn distance(
     gathered: &Gathered,
     job: usize,
     (layout, picks): (&Layout, &[usize]),
-    bias: &TensorRecord,
+    bias: Option<&TensorRecord>,
     terms: usize,
     (stores, other): (&[Arc<dyn TensorStore>], &Rank),
 ) -> Option<f64> {
     let whole = gathered.jobs[job].baseline.as_ref()?;
-    let fits = bias.shape.len() == 1 && bias.shape.last() == whole.shape.last() && whole.len() <= MOST as u64;
+    let is_row = |bias: &TensorRecord| bias.shape.len() == 1 && bias.shape.last() == whole.shape.last();
+    let fits = bias.is_none_or(is_row) && whole.len() <= MOST as u64;
     let load = |record: &TensorRecord, store: &dyn TensorStore| store.load(record.data.as_deref()?).ok();
     let pieces = picks.iter().map(|&pick| {
         let (rank, record) = &gathered.jobs[job].pieces[pick];
@@ -92,9 +99,13 @@ fn distance(
     });
     let made = pieces::view(layout, pieces.collect::<Option<Vec<_>>>().filter(|_| fits)?).ok()?;
     let numbers = |of: &TensorData| numbers(of.dtype(), &of.view().to_bytes());
-    let (made, whole, bias) =
-        (numbers(&made), numbers(&load(whole, &*other.store)?), numbers(&load(bias, &*other.store)?));
+    let width = usize::try_from(*whole.shape.last()?).ok()?;
     let more = terms.saturating_sub(1) as f64;
+    let (made, whole) = (numbers(&made), numbers(&load(whole, &*other.store)?));
+    let bias = match bias {
+        Some(bias) => numbers(&load(bias, &*other.store)?),
+        None => in_common(&made, &whole, width)?.iter().map(|common| common / more).collect(),
+    };
     let off: f64 = made
         .iter()
         .zip(&whole)
@@ -103,6 +114,16 @@ fn distance(
         .sum();
     let norm: f64 = whole.iter().map(|whole| whole * whole).sum();
     (norm > 0.0).then(|| (off / norm).sqrt())
+}
+
+/// Returns the mean of the rows of a difference.
+fn in_common(made: &[f64], whole: &[f64], width: usize) -> Option<Vec<f64>> {
+    let rows = made.len().checked_div(width).filter(|rows| *rows >= FEWEST_ROWS)?;
+    let column = |column: usize| {
+        let off = made.iter().zip(whole).skip(column).step_by(width).map(|(made, whole)| made - whole);
+        off.sum::<f64>() / rows as f64
+    };
+    Some((0..width).map(column).collect())
 }
 
 fn is_bias(slot: &Slot) -> bool {

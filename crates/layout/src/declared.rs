@@ -19,6 +19,8 @@ pub struct Declared {
 #[derive(Debug, Clone)]
 pub(crate) struct Line {
     name: String,
+    /// The text, if it was recorded with the value.
+    recorded: Option<Box<str>>,
     op: GlobMatcher,
     slot: Option<GlobMatcher>,
     pub(crate) dims: Dims,
@@ -43,6 +45,7 @@ impl Declared {
         let Some(mesh) = self.mesh.clone().filter(|_| dims.is_spread()) else { return Ok(None) };
         Ok(Some(Line {
             name: op.to_owned(),
+            recorded: Some(text.into()),
             op: Glob::new("*").map_err(|why| why.to_string())?.compile_matcher(),
             slot: None,
             dims,
@@ -62,7 +65,7 @@ impl Declared {
         };
         let (op, slot) = (glob(op)?, slot.map(glob).transpose()?);
         let dims = Dims::parse(dims).map_err(told)?;
-        self.lines.push(Line { name, op, slot, dims, mesh });
+        self.lines.push(Line { name, recorded: None, op, slot, dims, mesh });
         Ok(())
     }
 
@@ -86,6 +89,9 @@ impl Declared {
 impl Line {
     /// Formats a problem with this layout.
     pub(crate) fn wrong(&self, why: &str) -> String {
-        format!("layout of {:?}: {why}", self.name)
+        let own = self.recorded.as_ref().map(|text| {
+            format!("; its dims {text:?} were recorded with it: correct them there, or declare its [[layout]] in the file of --mapping")
+        });
+        format!("layout of {:?}: {why}{}", self.name, own.unwrap_or_default())
     }
 }

@@ -182,7 +182,10 @@ impl Gathered {
             };
             let (own, seen) = (measured(held, &said, stores, other), measured(held, found, stores, other));
             if seen < NEAR && seen < NEARER * own && own > NEAR {
-                return Err(wrong("the sizes fit, but the values are those of another layout, which was found without this line".to_owned()));
+                return Err(wrong(
+                    "the sizes fit, but the values are those of another layout, which was found without it"
+                        .to_owned(),
+                ));
             }
             said.distance = Some(own);
             *found = said;

@@ -62,7 +62,11 @@ fn spanning(ranks: &[Rank], places: &HashMap<&str, usize>) -> BTreeMap<String, E
     let ends = |path: &str| {
         let of: Vec<(usize, &Inside<'_>)> =
             inside.iter().enumerate().filter_map(|(rank, of)| Some((rank, of.get(path)?))).collect();
-        let is_split = of.iter().any(|(_, own)| own.modules != of[0].1.modules);
+        // A layer of which all ranks call some modules is no stage's: each has experts of it.
+        let in_layer = path.split('.').any(|part| part.parse::<u32>().is_ok());
+        let common =
+            || of[0].1.modules.iter().any(|name| of.iter().all(|(_, own)| own.modules.contains(name)));
+        let is_split = of.iter().any(|(_, own)| own.modules != of[0].1.modules) && !(in_layer && common());
         let first = of.iter().filter_map(|(_, own)| Some(own.ends?.0)).min().filter(|_| is_split)?;
         let last = of.iter().filter_map(|(_, own)| Some(own.ends?.1)).max()?;
         let at = |wanted: &dyn Fn((usize, usize)) -> bool| {
@@ -160,5 +164,27 @@ mod tests {
         let mut ranks = vec![calling(&[0, 1]), calling(&[0, 1])];
         without_hand_overs(&mut ranks, &calling(&[0, 1]));
         assert_eq!(ends(&ranks[1], "Module.decoder.Block.forward.0").len(), 2);
+    }
+
+    #[test]
+    fn a_layer_of_which_ranks_hold_experts_keeps_its_ends() {
+        let ends_of = [("input.0", SlotSide::Input), ("output.0", SlotSide::Output)];
+        let rank = |experts: &[u32]| {
+            let expert =
+                |number: &u32| call(&format!("Module.layers.1.mlp.experts.{number}.Mlp.forward.0"), &ends_of);
+            let router = call("Module.layers.1.mlp.router.Linear.forward.0", &ends_of);
+            let whole = call("Module.layers.1.mlp.Moe.forward.0", &ends_of);
+            let ops = std::iter::once(router).chain(experts.iter().map(expert)).chain([whole]).collect();
+            Rank { ops, ..stage(0, &[]) }
+        };
+        let mut ranks = vec![rank(&[0, 1]), rank(&[2, 3])];
+        without_hand_overs(&mut ranks, &rank(&[0, 1, 2, 3]));
+        for held in &ranks {
+            assert_eq!(
+                ends(held, "Module.layers.1.mlp.Moe.forward.0").len(),
+                2,
+                "each has a term of the sum"
+            );
+        }
     }
 }

@@ -122,7 +122,7 @@ impl Layouts {
     /// Returns a result that has the bias more often than once.
     pub(super) fn biased<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
         let op = &pair.ops[order];
-        let bias = bias_of(pair, op)?;
+        let Some(bias) = bias_of(pair, op) else { return self.off_by_one_vector(pair, op) };
         op.slots.iter().map(|slots| (slots, pair.slot(op, slots))).find_map(|(at, slots)| {
             let (Some(b), Some(c)) = slots else { return None };
             let (b, c) = if self.of_baseline { (c, b) } else { (b, c) };
@@ -146,6 +146,22 @@ impl Layouts {
                 in_words(ranks)
             );
             Some((&*b.path, said))
+        })
+    }
+
+    /// Returns a result of a module without a recorded bias whose rows are all off by one vector.
+    fn off_by_one_vector<'p>(&self, pair: &'p PartPair, op: &OpPair) -> Option<(&'p str, String)> {
+        let name = OpName::parse(pair.name(op));
+        let is_module = name.kind() == OpKind::Module && name.phase() == Phase::Forward;
+        op.slots.iter().filter(|_| is_module).find_map(|slots| {
+            let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
+            let is_whole = b.side.is_result() && self.remark(op, slots).is_none();
+            let said = || {
+                let ranks = in_words(&self.ranks);
+                let path = &b.path;
+                (&*b.path, format!("{path}: all rows are off by one vector, as where the bias is added on each of {ranks} in front of the all-reduce"))
+            };
+            (is_whole && values::are_off_by_one_vector(pair, (b, c))).then(said)
         })
     }
 
@@ -176,9 +192,10 @@ impl Layouts {
     /// Returns a value whose chunks lie in another order.
     pub(super) fn disordered<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(&'p str, String)> {
         let op = &pair.ops[order];
+        // Of one replica that differs, the rank is told.
         let both = |slots: Paired| {
             let (b, c) = pair.slot(op, slots);
-            Some((b?, c?))
+            Some((b?, c?)).filter(|_| !matches!(self.remark(op, slots), Some(Remark::Odd(_))))
         };
         let chunks = op.slots.iter().filter_map(both).find_map(|(b, c)| {
             let (dimension, order) = values::chunks(pair, b, c, self.ranks.len())?;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use probe_dump::{Dump, OpKind, OpName, Phase, Slot, SlotSide};
 use probe_judge::{Cause, Finding, ReferenceErrors, Role, SlotJudgement};
-use probe_layout::{Among, HeldTerms, Remark};
+use probe_layout::{Among, HeldTerms, Holding, Remark};
 use probe_measure::ALL_METRICS;
 use probe_pair::{BySlot, OpPair, Paired, PartPair, value_key};
 
@@ -156,12 +156,25 @@ impl Layouts {
         let told = self.accumulated(pair, order).or_else(|| self.read_by_optimizer(pair, order, key));
         let (order, slot) = told.unwrap_or((order, slot));
         Self::moved(pair, finding, order, &slot.path);
-        let at = pair.ops[order].slots.iter().position(|slots| {
-            let (b, c) = pair.slot(&pair.ops[order], slots);
-            b.or(c).is_some_and(|held| held.path == slot.path)
-        });
-        let verdict = at.and_then(|at| judged.at(order, at)).map(|slot| slot.verdict);
-        Some(missing(&finding.op, slot, &partial, verdict.is_some_and(is_fault)))
+        let differs = self.are_wrong_terms(pair, (order, &slot.path), judged);
+        Some(missing(&finding.op, slot, &partial, differs))
+    }
+
+    /// Returns true if a value was made of the ranks' terms, and differs all the same.
+    fn are_wrong_terms(
+        &self,
+        pair: &PartPair,
+        (order, path): (usize, &str),
+        judged: &BySlot<SlotJudgement>,
+    ) -> bool {
+        let op = &pair.ops[order];
+        op.slots.iter().enumerate().any(|(at, slots)| {
+            let (b, c) = pair.slot(op, slots);
+            let is_own = b.or(c).is_some_and(|held| &*held.path == path);
+            let spread = self.place(op, slots).filter(|_| is_own).and_then(|place| self.spread.get(&place));
+            spread.is_some_and(|of| of.pieces.iter().all(|piece| matches!(piece.holding, Holding::Term(_))))
+                && judged.at(order, at).is_some_and(|slot| is_fault(slot.verdict))
+        })
     }
 
     /// Returns the gradient of a parameter that an op of the backward pass adds to those of other micro-batches, if all that it reads is partial: the

@@ -1,11 +1,12 @@
-//! Places of ops in the folded run, from which ops are left out before it is compared.
+//! Places of ops: those in the folded run, from which ops are left out before it is compared, and those inside a module call.
 
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-use probe_dump::{Op, Rank};
+use probe_dump::{Op, OpName, Rank};
+use probe_pair::{OpPair, PartPair};
 
-use super::Layouts;
+use super::{Layouts, NEAR_BY};
 
 impl Layouts {
     /// Returns the names of the ops of the run on many ranks, in order; none if ranks pair one to one.
@@ -44,6 +45,23 @@ fn moved<T, S: BuildHasher + Default>(
     now: &HashMap<usize, usize>,
 ) -> HashMap<(usize, usize), T, S> {
     known.into_iter().filter_map(|((op, slot), of)| Some(((*now.get(&op)?, slot), of))).collect()
+}
+
+/// Returns the first op that ran in a module call, or the place of the op itself.
+pub(super) fn first_inside(pair: &PartPair, order: usize) -> usize {
+    let name = pair.name(&pair.ops[order]);
+    let own = OpName::parse(name);
+    // Not all formats say what a call ran in; the paths of modules do.
+    let inside = |op: &OpPair| {
+        let (b, c) = pair.op(op);
+        let is_submodule = |inner: &OpName| {
+            let rest = inner.module_path().zip(own.module_path()).and_then(|(a, b)| a.strip_prefix(b));
+            rest.is_some_and(|rest| rest.starts_with('.')) && inner.phase() == own.phase()
+        };
+        b.or(c).is_some_and(|op| op.parent.as_deref() == Some(name) || is_submodule(&op.name))
+    };
+    let start = order.saturating_sub(NEAR_BY);
+    (start..order).find(|&place| inside(&pair.ops[place])).unwrap_or(order)
 }
 
 #[cfg(test)]

@@ -217,3 +217,21 @@ fn what_is_found_behind_the_first_finding_has_not_begun_in_front_of_it() {
     assert_eq!(left(vec![(8, 5), (7, 3)]), (vec![5, 9], vec![(8, 5)]));
     assert_eq!(left(vec![(4, 3)]), (vec![5, 3, 9], vec![(4, 3)]), "it was found in front of it");
 }
+
+#[test]
+fn a_vector_that_all_rows_are_off_by_is_told_where_no_bias_was_recorded() {
+    let said = |odd: f32| {
+        let baseline: Vec<f32> = (0..16).map(|at| (at as f32 * 0.7).sin()).collect();
+        let mut candidate = baseline.clone();
+        for (at, element) in candidate.iter_mut().enumerate() {
+            *element += [0.5, -1.0, 0.25, 2.0][at % 4];
+        }
+        candidate[0] += odd;
+        let of = |elements| vec![(vec![4, 4], elements)];
+        let pair = part_of("Module.down.Linear.forward.0", &["output.0"], [of(baseline), of(candidate)]);
+        let layouts = Layouts { ranks: vec![0, 1], ..Layouts::default() };
+        layouts.biased(&pair, 0).map(|(_, said)| said)
+    };
+    assert!(said(0.0).unwrap().contains("all rows are off by one vector"));
+    assert_eq!(said(9.0), None);
+}

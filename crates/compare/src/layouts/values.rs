@@ -63,6 +63,9 @@ pub(super) fn distance(pair: &PartPair, b: &Slot, c: &Slot) -> Option<f64> {
     measure::compare(x.view(), y.view())?.rel_l2
 }
 
+/// Fewest rows that have a vector in common which is no accident.
+const FEWEST_ROWS: usize = 4;
+
 /// Least share of equal elements of whole numbers of which rounding chose some differently: of a rank's own offsets, half are another's at most.
 const MOSTLY: f64 = 0.75;
 
@@ -157,6 +160,25 @@ fn with_bias(
     let numbers = |of: &TensorData| measure::numbers(of.dtype(), &of.view().to_bytes());
     let fits = x.view().shape().last() == bias.view().shape().last() && !bias.view().is_empty();
     fits.then(|| (numbers(&x), numbers(&y), numbers(&bias)))
+}
+
+/// Returns true if all rows of two results are off by one vector, as by a bias that nobody recorded.
+pub(super) fn are_off_by_one_vector(pair: &PartPair, (b, c): (&Slot, &Slot)) -> bool {
+    let vector = || {
+        let (x, y) = tensors(pair, b, c)?;
+        let width = x.view().shape().last().copied().filter(|width| *width > 1)?;
+        let numbers = |of: &TensorData| measure::numbers(of.dtype(), &of.view().to_bytes());
+        let off: Vec<f64> = numbers(&y).iter().zip(&numbers(&x)).map(|(y, x)| y - x).collect();
+        let rows = off.len() / width;
+        let mut sums = vec![0.0; width];
+        for row in off.chunks(width) {
+            sums.iter_mut().zip(row).for_each(|(sum, off)| *sum += off);
+        }
+        let common = sums.iter().map(|sum| sum * sum).sum::<f64>() / rows as f64;
+        let all: f64 = off.iter().map(|off| off * off).sum();
+        (rows >= FEWEST_ROWS && all > 0.0).then(|| (common / all).sqrt())
+    };
+    vector().is_some_and(|share| share > ONE_VECTOR)
 }
 
 /// Returns how many times the bias is in the candidate's result, if the result is the baseline's but for that.

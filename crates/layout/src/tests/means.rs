@@ -49,3 +49,33 @@ fn experts_tokens_of_unequal_numbers_are_no_terms_of_one_shape() {
     crate::means::share_of_mean(&job, &mut found, (2, 2), &stores, &other);
     assert_eq!(found.picks, [0]);
 }
+
+#[test]
+fn a_bias_on_every_rank_is_told_where_it_was_not_recorded() {
+    let (whole, first) = (matrix(8, 4, 3), matrix(8, 4, 4));
+    let bias = [0.5, -1.0, 0.25, 2.0];
+    // Each has the bias of the whole, which the whole has once.
+    let with_bias = |(shape, values): &Matrix| {
+        let values = values.iter().zip(bias.iter().cycle()).map(|(value, bias)| value + bias).collect();
+        (shape.clone(), values)
+    };
+    let mut rest = whole.clone();
+    rest.1.iter_mut().zip(&first.1).for_each(|(rest, first)| *rest -= first);
+    let as_module = |number, value: &Matrix| {
+        let mut held = rank(number, std::slice::from_ref(value), true);
+        held.ops[0].name = OpName::parse("Module.down.Linear.forward.0");
+        held
+    };
+    let told = |pieces: [&Matrix; 2]| {
+        let ranks = vec![as_module(0, pieces[0]), as_module(1, pieces[1])];
+        all(ranks, &as_module(0, &with_bias(&whole))).remarks.remove(&(0, 0))
+    };
+    assert_eq!(
+        told([&with_bias(&first), &with_bias(&rest)]),
+        Some(Remark::Partial(vec![0, 1], Among::Sum(1)))
+    );
+    assert_ne!(
+        told([&with_bias(&first), &with_bias(&matrix(8, 4, 9))]),
+        Some(Remark::Partial(vec![0, 1], Among::Sum(1)))
+    );
+}
