@@ -119,11 +119,13 @@ fn distance(
 /// Returns the mean of the rows of a difference.
 fn in_common(made: &[f64], whole: &[f64], width: usize) -> Option<Vec<f64>> {
     let rows = made.len().checked_div(width).filter(|rows| *rows >= FEWEST_ROWS)?;
-    let column = |column: usize| {
-        let off = made.iter().zip(whole).skip(column).step_by(width).map(|(made, whole)| made - whole);
-        off.sum::<f64>() / rows as f64
-    };
-    Some((0..width).map(column).collect())
+    let mut means = vec![0.0; width];
+    for (made, whole) in made.chunks(width).zip(whole.chunks(width)) {
+        for (mean, (made, whole)) in means.iter_mut().zip(made.iter().zip(whole)) {
+            *mean += (made - whole) / rows as f64;
+        }
+    }
+    Some(means)
 }
 
 fn is_bias(slot: &Slot) -> bool {

@@ -234,11 +234,15 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
         .map(|(job, found)| is_apart(job, found, &stores, other))
         .collect();
     let apart = gathered.places.iter().filter(|(_, job)| far[**job]).map(|(place, _)| *place).collect();
+    // A value may stand at many places: it is read once.
+    let chosen: Vec<bool> = gathered
+        .jobs
+        .par_iter()
+        .zip(&inferred)
+        .map(|(job, found)| is_of_order(job, found, true) && is_mostly_equal(job, found, &stores, other))
+        .collect();
     let of_order = |job: usize, routed: bool| {
-        let (own, found) = (&gathered.jobs[job], &inferred[job]);
-        !orders.contains_key(&job)
-            && is_of_order(own, found, routed)
-            && !is_mostly_equal(own, found, &stores, other)
+        !orders.contains_key(&job) && !chosen[job] && is_of_order(&gathered.jobs[job], &inferred[job], routed)
     };
     let picked: HashSet<usize> = gathered.picked(&ops, |job| of_order(job, false), &inferred);
     let held = held::of_jobs(&gathered.jobs, &inferred, &stores, &numbers);

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use probe_dump::{Rank, TensorRecord, TensorStore};
-use probe_measure as measure;
 
 use super::infer::{self, Held, Inferred};
+use super::parts::are_mostly_equal;
 use super::pieces;
 
 /// A value that all ranks recorded under one name, and the baseline's under the same.
@@ -31,9 +31,6 @@ pub(crate) fn measured(job: &Job, found: &Inferred, stores: &[Arc<dyn TensorStor
     baseline.map_or(f64::INFINITY, |baseline| infer::measured(&pieces, baseline, found))
 }
 
-/// Least share of equal elements of whole numbers of which rounding chose some differently: of places in another order hardly any are equal.
-const MOSTLY: f64 = 0.75;
-
 /// Returns true for whole numbers if most elements of the value that an explanation makes are the other run's: choices (of a top-k) of which rounding made
 /// some another way.
 pub(crate) fn is_mostly_equal(
@@ -43,17 +40,14 @@ pub(crate) fn is_mostly_equal(
     other: &Rank,
 ) -> bool {
     let load = |record: &TensorRecord, store: &dyn TensorStore| store.load(record.data.as_deref()?).ok();
+    let whole =
+        job.baseline.as_ref().filter(|record| record.dtype.known().is_some_and(|dtype| !dtype.is_float()));
     let made = || {
+        let whole = whole?;
         let picked = found.picks.iter().map(|&pick| &job.pieces[pick]);
         let pieces =
             picked.map(|(rank, record)| load(record, &*stores[*rank])).collect::<Option<Vec<_>>>()?;
-        let whole = job
-            .baseline
-            .as_ref()
-            .filter(|record| record.dtype.known().is_some_and(|dtype| !dtype.is_float()))?;
-        let baseline = load(whole, &*other.store)?;
-        let made = pieces::view(&found.layout, pieces).ok()?;
-        measure::compare(baseline.view(), made.view())?.within_1e3
+        Some((load(whole, &*other.store)?, pieces::view(&found.layout, pieces).ok()?))
     };
-    made().is_some_and(|equal| equal >= MOSTLY)
+    made().is_some_and(|(baseline, made)| are_mostly_equal(baseline.view(), made.view()))
 }

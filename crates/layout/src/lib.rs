@@ -52,5 +52,5 @@ pub use layout::{Among, Cell, Layout};
 pub use numbering::Misplaced;
 pub use observed::observed;
 pub use order::chunk_order;
-pub use parts::{part_error, part_factor};
+pub use parts::{are_mostly_equal, part_error, part_factor};
 pub use remark::{Remark, Remarks};

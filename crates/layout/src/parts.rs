@@ -29,6 +29,17 @@ pub fn part_factor(baseline: TensorRef<'_>, candidate: TensorRef<'_>, cell: &Cel
     (sums.cosine() > ALONG).then(|| sums.products / sums.squares)
 }
 
+/// Least share of equal elements of whole numbers of which rounding chose some differently. Of places in another order hardly any are equal, of a rank's
+/// own offsets half at most.
+const MOSTLY: f64 = 0.75;
+
+/// Returns true for whole numbers of which most elements are equal: choices (of a top-k) of which rounding made some another way.
+pub fn are_mostly_equal(baseline: TensorRef<'_>, candidate: TensorRef<'_>) -> bool {
+    let equal =
+        || measure::compare(baseline, candidate).and_then(|metrics| metrics.within_1e3).unwrap_or(0.0);
+    !baseline.dtype().is_float() && equal() >= MOSTLY
+}
+
 fn part_sums(baseline: TensorRef<'_>, candidate: TensorRef<'_>, cell: &Cell) -> Option<Sums> {
     let shape = baseline.shape();
     if shape != candidate.shape() || cell.dimensions().len() != shape.len() {

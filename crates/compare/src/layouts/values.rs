@@ -66,18 +66,14 @@ pub(super) fn distance(pair: &PartPair, b: &Slot, c: &Slot) -> Option<f64> {
 /// Fewest rows that have a vector in common which is no accident.
 const FEWEST_ROWS: usize = 4;
 
-/// Least share of equal elements of whole numbers of which rounding chose some differently: of a rank's own offsets, half are another's at most.
-const MOSTLY: f64 = 0.75;
-
-/// Returns true if most elements of two values are equal; false without data.
+/// Returns true for whole numbers of which most elements are equal; false without data.
 pub(super) fn are_mostly_equal(pair: &PartPair, b: &Slot, c: &Slot) -> bool {
-    let equal = || {
+    let both = || {
         let (b, c) = (b.value.tensor()?, c.value.tensor()?);
         let x = load((b, &*pair.baseline.store), b.data.as_ref()?).ok()?;
-        let y = load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?;
-        measure::compare(x.view(), y.view())?.within_1e3
+        Some((x, load((c, &*pair.candidate.store), c.data.as_ref()?).ok()?))
     };
-    equal().is_some_and(|equal| equal >= MOSTLY)
+    both().is_some_and(|(x, y)| probe_layout::are_mostly_equal(x.view(), y.view()))
 }
 
 /// A dimension that is larger than it should be.
