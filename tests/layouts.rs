@@ -89,6 +89,28 @@ fn a_rank_that_is_missing_leaves_the_comparison_incomplete_and_nobody_accused() 
 }
 
 #[test]
+fn a_file_of_a_rank_that_was_cut_short_leaves_the_comparison_incomplete_and_nobody_accused() {
+    for damaged in ["rank0", "rank1"] {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::copy(testdata("layouts/tp2/manifest.json"), folder.path().join("manifest.json")).unwrap();
+        for rank in ["rank0", "rank1"] {
+            let part = folder.path().join("step0").join(rank);
+            std::fs::create_dir_all(&part).unwrap();
+            for entry in std::fs::read_dir(testdata("layouts/tp2/step0").join(rank)).unwrap() {
+                let entry = entry.unwrap();
+                std::fs::copy(entry.path(), part.join(entry.file_name())).unwrap();
+            }
+        }
+        let tensors = folder.path().join("step0").join(damaged).join("tensors-00000.safetensors");
+        let file = std::fs::File::options().write(true).open(tensors).unwrap();
+        file.set_len(file.metadata().unwrap().len() / 2).unwrap();
+        let run = Compare::new(testdata("layouts/one"), folder.path()).run();
+        run.incomplete(&[damaged, "tensors-00000.safetensors"]);
+        assert!(run.json()["first_divergence"].is_null(), "{}", run.stdout);
+    }
+}
+
+#[test]
 fn a_reduction_left_out_is_named_with_its_group() {
     let run = Compare::new(testdata("layouts/one"), testdata("layouts/tp2_dropped")).run();
     let words = run.stdout.split_whitespace().collect::<Vec<_>>().join(" ");

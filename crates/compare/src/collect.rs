@@ -119,11 +119,10 @@ pub(super) fn expect<'a>(
 
 /// Returns the tensors that [`evidence`] reads for a pair.
 fn read_of<'a>((b, b_store): StoredTensor<'a>, (c, c_store): StoredTensor<'a>) -> [Option<&'a str>; 2] {
-    if b.layout != c.layout {
+    if b.layout != c.layout || b.damage.is_some() || c.damage.is_some() {
         return [None, None];
     }
     match (&b.data, &c.data) {
-        (Some(_), Some(_)) if b.damage.is_some() || c.damage.is_some() => [None, None],
         (Some(_), Some(_)) if b.squeezed_shape() != c.squeezed_shape() => [None, None],
         (Some(key), Some(_)) if c_store.is_late() && same_bytes(b, c) => [Some(key), None],
         (Some(_), Some(key)) if b_store.is_late() && same_bytes(b, c) => [None, Some(key)],
@@ -153,12 +152,12 @@ pub(super) fn evidence(baseline: StoredTensor<'_>, candidate: StoredTensor<'_>) 
         let reason = |record: &TensorRecord| record.layout.as_ref().and(record.note.clone());
         return unreadable(reason(b), reason(c));
     }
-    let (Some(b_key), Some(c_key)) = (&b.data, &c.data) else {
-        return half(baseline, candidate);
-    };
     if b.damage.is_some() || c.damage.is_some() {
         return unreadable(b.damage.clone(), c.damage.clone());
     }
+    let (Some(b_key), Some(c_key)) = (&b.data, &c.data) else {
+        return half(baseline, candidate);
+    };
     // Different shapes cannot be compared elementwise, even with equal numbers of elements.
     if b.squeezed_shape() != c.squeezed_shape() {
         return (Evidence::Nothing, 0);

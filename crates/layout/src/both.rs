@@ -13,6 +13,7 @@ use probe_dump::{Op, OpKind, Phase, Rank, TensorRecord, TensorStore, Value};
 
 use super::calls::{under_common_names, under_others_names, under_unique_names};
 use super::cuts::{Cut, tiles};
+use super::damage::{damage, unknown};
 use super::fold::{tensor, value, values, without_reductions};
 use super::infer::{self, Held, Inferred, NEAR, NEARER, classes, sizes};
 use super::job::{Gathered, Job};
@@ -76,8 +77,11 @@ pub fn joined(mut ranks: Vec<Rank>, others: &mut [Rank]) -> Joined {
     ops.retain(|op| !op.name.is_collective());
     without_splits(&mut ops, others, ranks.len());
     let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
-    let gathered = Gathered::of(&mut ops, &ranks, &HashMap::new());
-    let found = layouts(&gathered, &ops, &stores, others);
+    let mut gathered = Gathered::of(&mut ops, &ranks, &HashMap::new());
+    let (found, damaged) = layouts(&gathered, &ops, &stores, others);
+    for (job, damage) in gathered.jobs.iter_mut().zip(damaged) {
+        job.damage = damage;
+    }
     let unknown: Vec<bool> = found.iter().map(Option::is_none).collect();
     let first = |job: &Job| whole(&job.pieces[0].1, vec![0], Among::Replicas);
     let found = found.into_iter().zip(&gathered.jobs);
@@ -137,13 +141,14 @@ fn without_splits(ops: &mut Vec<Op>, others: &mut [Rank], ranks: usize) {
     }
 }
 
-/// Returns the layouts of all values; `None` for what no layout of both runs explains: each rank has it for itself.
+/// Returns the layouts of all values; `None` for what no layout of both runs explains: each rank has it for itself. Beside them stand the reasons why
+/// values cannot be read on a rank.
 fn layouts(
     gathered: &Gathered,
     ops: &[Op],
     stores: &[Arc<dyn TensorStore>],
     others: &[Rank],
-) -> Vec<Option<Inferred>> {
+) -> (Vec<Option<Inferred>>, Vec<Option<Box<str>>>) {
     let by_name: Vec<HashMap<&str, &Op>> =
         others.iter().map(|rank| rank.ops.iter().map(|op| (op.name.as_str(), op)).collect()).collect();
     let mut theirs: Vec<Vec<(usize, Arc<TensorRecord>)>> = vec![Vec::new(); gathered.jobs.len()];
@@ -182,7 +187,14 @@ fn layouts(
     let mut found: Vec<Option<Inferred>> = sides.par_iter().map(|side| side.explained(usual)).collect();
     as_in_other_layers(gathered, ops, &mut found);
     as_parameters(gathered, ops, &sides, &mut found);
-    found
+    let damaged: Vec<Option<Box<str>>> = sides.par_iter().map(|side| damage(&side.own)).collect();
+    for ((found, side), own) in found.iter_mut().zip(&sides).zip(&damaged) {
+        // The other run's pieces are marked where they are folded.
+        if own.is_some() || (found.is_none() && damage(&side.theirs).is_some()) {
+            *found = Some(unknown(side.own[0].0));
+        }
+    }
+    (found, damaged)
 }
 
 /// Cuts gradients as their parameters are cut, where sums explain them too: of an embedding that stages share, each rank holds terms of its own shard.

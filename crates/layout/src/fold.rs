@@ -79,7 +79,7 @@ impl Gathered {
                 let ranks = pieces.iter().flat_map(|(rank, record)| [*rank, address(record)]);
                 let key = ranks.chain(baseline.as_ref().map(address)).collect();
                 let job = *known.entry(key).or_insert_with(|| {
-                    gathered.jobs.push(Job { pieces, baseline });
+                    gathered.jobs.push(Job { pieces, baseline, damage: None });
                     gathered.jobs.len() - 1
                 });
                 gathered.places.insert((place, slot), job);
@@ -224,8 +224,11 @@ pub fn fold(mut ranks: Vec<Rank>, other: &Rank, declared: &Declared) -> Result<F
     only_collectives_of(&mut ops, &others, &unlike);
     arguments::without_parts_of_ranks(&mut ops, &others, ranks.len());
     let stores: Vec<Arc<dyn TensorStore>> = ranks.iter().map(|rank| Arc::clone(&rank.store)).collect();
-    let gathered = Gathered::of(&mut ops, &ranks, &others);
-    let (inferred, orders) = gathered.layouts(&ops, &stores, (other, split), &numbers, declared)?;
+    let mut gathered = Gathered::of(&mut ops, &ranks, &others);
+    let (mut inferred, mut orders) = gathered.layouts(&ops, &stores, (other, split), &numbers, declared)?;
+    for job in gathered.without_damaged(&mut inferred, &stores, other) {
+        orders.remove(&job);
+    }
     let (store, records) = values(&gathered, &inferred, &stores);
     let far: Vec<bool> = gathered
         .jobs
@@ -397,8 +400,9 @@ pub(crate) fn value(
 ) -> (TensorRecord, Option<Made>) {
     let picked: Vec<&(usize, Arc<TensorRecord>)> =
         found.picks.iter().map(|&pick| &job.pieces[pick]).collect();
-    if found.layout.shape.contains(&0) {
+    if found.layout.shape.contains(&0) || job.damage.is_some() {
         let mut record = TensorRecord::clone(&picked[0].1);
+        record.damage.clone_from(&job.damage);
         record.shape = found.layout.shape.iter().map(|&size| size as u64).collect();
         (record.data, record.strides, record.placement, record.requires_grad) = (None, None, None, None);
         return (record, None);

@@ -14,6 +14,8 @@ pub(crate) struct Job {
     /// Place among the ranks, and record.
     pub(crate) pieces: Vec<(usize, Arc<TensorRecord>)>,
     pub(crate) baseline: Option<Arc<TensorRecord>>,
+    /// The reason a piece, or the baseline's value, cannot be read; there is no baseline then.
+    pub(crate) damage: Option<Box<str>>,
 }
 
 /// The values of all ranks, before their layouts are known.

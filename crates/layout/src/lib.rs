@@ -15,6 +15,7 @@ mod both;
 mod callers;
 mod calls;
 mod cuts;
+mod damage;
 mod declared;
 mod dims;
 mod documents;

@@ -15,6 +15,7 @@ use probe_measure as measure;
 use super::{Among, Declared, Folded, Holding, Mesh, Remark, fold};
 
 mod calls;
+mod damage;
 mod documents;
 mod means;
 mod parts;
@@ -27,7 +28,7 @@ struct Memory(HashMap<String, (Vec<usize>, Vec<f32>)>);
 
 impl TensorStore for Memory {
     fn load(&self, key: &str) -> Result<TensorData, ReadError> {
-        let (shape, values) = &self.0[key];
+        let (shape, values) = self.0.get(key).ok_or_else(|| ReadError::format(key, "cut short"))?;
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let count = bytes.len();
         TensorData::contiguous(Arc::new(bytes), 0..count, DType::F32, shape.clone().into())

@@ -42,7 +42,7 @@ fn experts_tokens_of_unequal_numbers_are_no_terms_of_one_shape() {
     let other = rank(0, std::slice::from_ref(&whole), true);
     let record = |rank: &Rank| crate::fold::tensor(&rank.ops[0], "output.0").unwrap();
     let pieces = ranks.iter().map(record).enumerate().collect();
-    let job = crate::job::Job { pieces, baseline: Some(record(&other)) };
+    let job = crate::job::Job { pieces, baseline: Some(record(&other)), damage: None };
     let stores = ranks.map(|rank| rank.store);
     let held: Vec<_> = job.pieces.iter().map(|(rank, record)| (&**record, &*stores[*rank])).collect();
     let mut found = crate::infer::infer(&held, Some((&record(&other), &*other.store)));
