@@ -25,7 +25,7 @@ fn stages_of_a_pipeline_pair_by_the_numbers_of_the_whole_model() {
     assert_eq!(code, 0, "{text}");
     let (code, text) = said("layouts/pipeline/one", "layouts/pipeline/wrong");
     assert_eq!(code, 1);
-    assert!(text.contains("stage 1 (rank 1) holds layers 0, expected 1"), "{text}");
+    assert!(text.contains("stage 1 (rank 1) holds layer 0, expected 1"), "{text}");
     assert!(text.contains("layers.1."), "{text}");
 }
 
@@ -118,7 +118,7 @@ fn a_reduction_left_out_is_named_with_its_group() {
     assert!(words.contains("Module.attention.out.Linear.forward.0 output.0"), "{}", run.stdout);
     let said = "each of ranks 0-1 holds a partial sum; the all-reduce over tp is missing";
     assert!(words.contains(said), "{}", run.stdout);
-    assert!(words.contains("cause numerics"), "{}", run.stdout);
+    assert!(words.contains("cause layout"), "{}", run.stdout);
 }
 
 #[test]

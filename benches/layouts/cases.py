@@ -130,7 +130,7 @@ FAULTS: dict[str, tuple[list[str], str, str]] = {
     "local-norm": (["tp2-clip"], r"sum|mul|Optimizer|step|sqrt|add", r"each rank clips by its own norm|clipped by [\d.]+ times the norm"),
     "max-drop": (["tp2-loss", "tp2-loss-llama"], r"max|sub|loss", r"holds the maximum of its own part; the all-reduce \(of maxima\) over tp is missing"),
     "vocabulary": (["tp2", "tp2-llama"], r"head|cross_entropy|float|flatten", r"padd"),
-    "stage": (["tp2-pp2", "pp2tp2-pp4", "pp2", "pp2-llama", "pp2-dp2"], r"layers\.[123]", r"stage [13] \(ranks? [\d-]+\) holds? layers .*expected"),
+    "stage": (["tp2-pp2", "pp2tp2-pp4", "pp2", "pp2-llama", "pp2-dp2"], r"layers\.[123]", r"stage [13] \(ranks? [\d-]+\) holds? layers? .*expected"),
     "unscaled": (["pp2", "pp2-llama"], r".", TWICE.format(ABOUT_2)),
     "replica": (["dp2-llama", "pp2-dp2"], r"layers\.1\.attention\.out|linear", r"rank (1|3)'s replica differs|replicas? of"),
     "unreduced": (["dp2-llama", "cp2", "cp2-llama", "pp2-dp2"], r"layers\.1\.attention\.out|linear\.(9|10)\.backward", r"(term of a mean|partial sum); the all-reduce over (dp|cp) is missing"),

@@ -92,9 +92,9 @@ FAULTS: dict[str, tuple[str, str]] = {
     "heads": (rf"layers\.{AT}\..*linear_qkv", "as in the other layers"),
     "unreduced": (".", "all-reduce over dp|partial sum|rank"),
     "tied": (r"word_embeddings|output_layer", "partial sum"),
-    "stage": (r".", "holds layers"),
+    "stage": (r".", "holds layers?"),
     "vocabulary": (r"word_embeddings|embedding", "."),
-    "experts": (rf"layers\.\d\.mlp", r"holds (local_)?experts"),
+    "experts": (rf"layers\.\d\.mlp", r"holds (local_)?experts?"),
     "router": (rf"layers\.{AT}\..*router|linear|layers\.{AT}\.mlp", "rank 1's replica differs"),
     "expert": (rf"layers\.{AT}\.mlp\.experts\.local_experts", "."),
 }

@@ -236,6 +236,7 @@ export const ZH: typeof EN = {
     structure: "结构",
     gradient: "梯度",
     optimizer: "优化器",
+    layout: "切分与归约",
     bound: "超出界限",
     bias: "偏差",
     pass: "通过",
@@ -309,6 +310,7 @@ export const ZH: typeof EN = {
     gradient: "只有该算子的反向不同",
     "gradient-read": "优化器读到的梯度不同",
     optimizer: "梯度一致，但参数的更新不同",
+    layout: "各 rank 对该值的切分、复制或归约与另一侧不同",
   },
   nexts: {
     numerics: "用已记录的输入在两种设备上单独运行该算子。若仍不同，则其内核有问题：换一种实现或更高精度，并附上下面的命令反馈。",
@@ -320,5 +322,6 @@ export const ZH: typeof EN = {
     gradient: "前向一致：该算子的反向内核有问题。用已记录的梯度单独运行它。",
     "gradient-read": "检查反向与该步之间对梯度的处理：累积、跨 rank 归约、反缩放、裁剪。",
     optimizer: "检查两侧优化器的设置与实现（fused、foreach）。",
+    layout: "检查跨 rank 切分、复制或归约该值的代码：集合通信、通信组、分片顺序。该算子的内核无需单独重放。",
   },
 };

@@ -246,6 +246,7 @@ export const EN = {
     gradient: "only the backward pass of this op differs",
     "gradient-read": "gradients differ where the optimizer reads them",
     optimizer: "a parameter was updated differently although its gradient agrees",
+    layout: "the ranks split, copy or reduce this value otherwise than the other run",
   } as Record<string, string>,
   nexts: {
     numerics: "Run this op alone on both devices with the recorded inputs. If it differs again, its kernel is at fault: try a different implementation or a higher precision, and report it with the command below.",
@@ -257,5 +258,6 @@ export const EN = {
     gradient: "The forward agrees: the backward kernel of this op is at fault. Run it alone with the recorded gradient.",
     "gradient-read": "Look at what becomes of the gradients between the backward pass and this step: accumulation, reduction over ranks, unscaling, clipping.",
     optimizer: "Check the optimizer's settings and implementation (fused, foreach) on both sides.",
+    layout: "Look at the code that splits, copies or reduces this value over the ranks: the collective, its group, the order of the shards. The kernel of this op needs no replay.",
   } as Record<string, string>,
 };

@@ -55,7 +55,7 @@ export interface Culprit {
   basis: "data" | "sketch" | "statistics" | null;
   below?: string[];
   caller?: string | null;
-  cause: "numerics" | "argument" | "dtype" | "non-finite" | "input" | "structure" | "gradient" | "optimizer";
+  cause: "numerics" | "argument" | "dtype" | "non-finite" | "input" | "structure" | "gradient" | "optimizer" | "layout";
   collectives: number;
   estimated: boolean;
   followers: number;

@@ -29,7 +29,7 @@ use self::partial::{Groups, Terms, op_phase};
 pub use self::pieces::{BETWEEN_PIECES, Pieces};
 use self::places::first_inside;
 use self::strangers::{Roundings, is_of_layout};
-use self::words::in_words;
+use self::words::{Said, in_words};
 use super::CompareError;
 use probe_dump::{Dump, OpName, PartKey, Phase, Rank, SlotSide};
 use probe_judge::{Cause, Finding, OWN_INPUTS, PartJudgement, Role, SlotJudgement};
@@ -293,10 +293,15 @@ impl Layouts {
         for (place, finding) in findings.iter_mut().enumerate() {
             let (before, from) = (finding.cause, finding.order);
             if let Some(said) = self.explanation(pair, (finding, place == 0), slots, &roundings) {
+                let is_layout = matches!(said, Said::Layout(_));
+                let said = said.into_words();
                 // Nothing is said of an arrival that turned out to be the result of an op.
                 let own =
                     Some(&finding.reason).filter(|reason| !reason.is_empty() && finding.cause == before);
                 finding.reason = own.map_or_else(|| said.clone(), |reason| format!("{said}; {reason}"));
+                if is_layout {
+                    finding.cause = Cause::Layout;
+                }
             }
             moved.extend((finding.order != from).then_some((from, finding.order)));
         }
@@ -317,30 +322,32 @@ impl Layouts {
         (finding, is_first): (&mut Finding, bool),
         slots: &BySlot<SlotJudgement>,
         roundings: &Roundings,
-    ) -> Option<String> {
+    ) -> Option<Said> {
         if is_first && let Some((order, slot, said)) = self.of_another_part(pair) {
             finding.cause = Cause::Input;
             Self::moved(pair, finding, order, slot);
-            return Some(said);
+            return Some(Said::Layout(said));
         }
         if is_first && let Some((order, slot, said)) = self.cut_unlike_others(pair, finding.order) {
             finding.cause = Cause::Input;
             Self::moved(pair, finding, order, slot);
-            return Some(said);
+            return Some(Said::Layout(said));
         }
         if is_first && let Some(said) = self.clipped(pair, finding.order) {
-            let unreduced = self.unreduced(pair, (finding, is_first), slots);
-            return Some(unreduced.map_or(said.clone(), |unreduced| format!("{said}; {unreduced}")));
+            return Some(Said::Layout(match self.unreduced(pair, (finding, is_first), slots) {
+                Some(unreduced) => format!("{said}; {}", unreduced.into_words()),
+                None => said,
+            }));
         }
         if is_first && let Some((order, slot, said)) = self.not_shared(pair, finding) {
             finding.cause = Cause::Gradient;
             Self::moved(pair, finding, order, slot);
-            return Some(said);
+            return Some(Said::Layout(said));
         }
         // What is made of too large a value differs among the ranks.
         if is_first && let Some((slot, said)) = explain::leaked(pair, finding.order) {
             Self::moved(pair, finding, finding.order, &slot.path);
-            return Some(said);
+            return Some(Said::Layout(said));
         }
         if let Some((order, slot, said)) = self.misplaced(pair, finding.order) {
             // A rank's own weights are wrong before anything is computed with them.
@@ -353,7 +360,7 @@ impl Layouts {
         if finding.cause == Cause::Numerics
             && let Some(said) = self.unsorted(pair, finding.order)
         {
-            return Some(said);
+            return Some(Said::Layout(said));
         }
         // What a call was given arose there.
         let stays = finding.cause == Cause::Argument;
@@ -382,7 +389,7 @@ impl Layouts {
         pair: &'p PartPair,
         from: usize,
         judged: &BySlot<SlotJudgement>,
-    ) -> Option<(usize, &'p str, String)> {
+    ) -> Option<(usize, &'p str, Said)> {
         let end = pair.ops.len().min(from + NEAR_BY);
         let phase = op_phase(pair, &pair.ops[from]);
         for order in first_inside(pair, from)..end {
@@ -402,8 +409,8 @@ impl Layouts {
             let padded = explain::padded(pair, order).map(|(slot, _, said)| (slot, said));
             let found = padded.or_else(|| self.factor(pair, order));
             let found = found.or_else(|| self.biased(pair, order)).or_else(|| self.disordered(pair, order));
-            let found = found.or_else(|| self.odd(pair, order, judged));
-            if let Some((slot, said)) = found {
+            let found = found.map(|(slot, said)| (slot, Said::Layout(said)));
+            if let Some((slot, said)) = found.or_else(|| self.odd(pair, order, judged)) {
                 return Some((order, slot, said));
             }
         }
@@ -451,20 +458,21 @@ impl Layouts {
 
     /// Returns the first value up to an op, or among the few behind it that read what it made, of which ranks hold other shards or replicas than
     /// they should.
-    fn misplaced<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(usize, &'p str, String)> {
+    fn misplaced<'p>(&self, pair: &'p PartPair, order: usize) -> Option<(usize, &'p str, Said)> {
         let end = pair.ops.len().min(order + READERS);
         pair.ops[..end].iter().enumerate().find_map(|(place, op)| {
             op.slots.iter().find_map(|slots| {
                 let (b, c) = pair.slot(op, slots);
                 let slot = b.or(c)?;
                 let said = match self.remark(op, slots)? {
-                    Remark::Odd(ranks) if !slot.side.is_result() => words::odd(ranks),
-                    Remark::Odd(ranks) if is_dropout(pair, op) => words::dropped(ranks),
-                    Remark::Order(moved) => words::order(moved),
-                    Remark::Cut(zigzag) => words::cut(*zigzag).to_owned(),
+                    Remark::Odd(ranks) if !slot.side.is_result() => Said::OfRank(words::odd(ranks)),
+                    Remark::Odd(ranks) if is_dropout(pair, op) => Said::Layout(words::dropped(ranks)),
+                    Remark::Order(moved) => Said::Layout(words::order(moved)),
+                    Remark::Cut(zigzag) => Said::Layout(words::cut(*zigzag).to_owned()),
                     Remark::Sharded(shards) if slot.side == SlotSide::Parameter => {
                         let (b, c) = (b?.value.tensor()?, c?.value.tensor()?);
-                        values::odd_shards(pair, (b, c), shards).filter(|_| b.checksum != c.checksum)?
+                        let said = values::odd_shards(pair, (b, c), shards);
+                        Said::OfRank(said.filter(|_| b.checksum != c.checksum)?)
                     }
                     _ => return None,
                 };

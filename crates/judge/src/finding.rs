@@ -143,7 +143,8 @@ fn reason(
             let inputs = inputs(pair, candidate.op, (judged, slots), evidence);
             parts.extend([inputs, said.to_owned(), candidate.said.clone()]);
         }
-        Cause::Numerics | Cause::Gradient | Cause::Optimizer => {
+        // A cause `Layout` is given behind this, by the layouts of a run on many ranks.
+        Cause::Numerics | Cause::Gradient | Cause::Optimizer | Cause::Layout => {
             parts.extend([
                 inputs(pair, candidate.op, (judged, slots), evidence),
                 numbers,

@@ -159,11 +159,13 @@ pub enum Cause {
     Gradient,
     /// An optimizer changed a parameter differently from what its gradient implies.
     Optimizer,
+    /// The ranks split, copy or reduce a value otherwise than the other run.
+    Layout,
 }
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Numerics,
         Self::Argument,
         Self::DType,
@@ -172,6 +174,7 @@ impl Cause {
         Self::Structure,
         Self::Gradient,
         Self::Optimizer,
+        Self::Layout,
     ];
 
     /// The word used in reports.
@@ -185,6 +188,7 @@ impl Cause {
             Self::Structure => "structure",
             Self::Gradient => "gradient",
             Self::Optimizer => "optimizer",
+            Self::Layout => "layout",
         }
     }
 
@@ -199,6 +203,7 @@ impl Cause {
             Self::Structure => "the sequences of ops differ here",
             Self::Gradient => "only the backward pass of this op differs",
             Self::Optimizer => "a parameter was updated differently although its gradient agrees",
+            Self::Layout => "the ranks split, copy or reduce this value otherwise than the other run",
         }
     }
 }

@@ -12,7 +12,7 @@ use super::partial::{finding, op_phase};
 use super::pieces::slice;
 use super::strangers::is_of_layout;
 use super::values::Padding;
-use super::{Layouts, in_words, values, words};
+use super::{Layouts, Said, in_words, values, words};
 
 /// Deviation up to which a ratio of norms is a whole number: what rounding leaves of one, in bfloat16.
 const WHOLE: f64 = 0.005;
@@ -172,16 +172,17 @@ impl Layouts {
         pair: &'p PartPair,
         order: usize,
         judged: &BySlot<SlotJudgement>,
-    ) -> Option<(&'p str, String)> {
+    ) -> Option<(&'p str, Said)> {
         let op = &pair.ops[order];
         let is_judged = |at: usize| judged.at(order, at).is_none_or(|slot| slot.verdict != Verdict::Unknown);
         op.slots.iter().enumerate().filter(|(at, _)| is_judged(*at)).find_map(|(_, slots)| {
             let (Some(b), Some(c)) = pair.slot(op, slots) else { return None };
             let said = match self.remark(op, slots)? {
-                Remark::Odd(ranks) => words::odd(ranks),
-                Remark::Alike(ranks) => self.alike(ranks),
+                Remark::Odd(ranks) => Said::OfRank(words::odd(ranks)),
+                Remark::Alike(ranks) => Said::Layout(self.alike(ranks)),
                 Remark::Sharded(shards) => {
-                    values::odd_shards(pair, (b.value.tensor()?, c.value.tensor()?), shards)?
+                    let (b, c) = (b.value.tensor()?, c.value.tensor()?);
+                    Said::OfRank(values::odd_shards(pair, (b, c), shards)?)
                 }
                 _ => return None,
             };
@@ -330,6 +331,7 @@ fn part(part: &Misplaced) -> String {
     let (held, due) = (numbers(&part.held), numbers(&part.due));
     let ranks = in_words(&part.ranks);
     let verb = if part.ranks.len() == 1 { "holds" } else { "hold" };
+    let list = if part.held.len() == 1 { list.strip_suffix('s').unwrap_or(list) } else { list };
     if part.list.contains("expert") {
         return format!("{ranks} {verb} {list} {held}, expected {due} (of {})", part.list);
     }

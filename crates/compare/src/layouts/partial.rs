@@ -9,7 +9,7 @@ use probe_measure::ALL_METRICS;
 use probe_pair::{BySlot, OpPair, Paired, PartPair, value_key};
 
 use super::mended::{is_fault, is_update};
-use super::{Layouts, groups, in_words};
+use super::{Layouts, Said, groups, in_words};
 
 /// Ranks of groups, by name.
 pub(super) type Groups = Vec<(String, Vec<u32>)>;
@@ -109,8 +109,8 @@ impl Layouts {
             let found = self.partials_of(pair, place).find(|partial| of_gradient(partial.slot))?;
             Some((place, found.slot))
         })?;
-        let mut finding = finding(pair, order, slot, Cause::Gradient);
-        finding.reason = self.unreduced(pair, (&mut finding, true), judged)?;
+        let mut finding = finding(pair, order, slot, Cause::Layout);
+        finding.reason = self.unreduced(pair, (&mut finding, true), judged)?.into_words();
         Some(finding)
     }
 
@@ -120,7 +120,7 @@ impl Layouts {
         pair: &PartPair,
         (finding, is_first): (&mut Finding, bool),
         judged: &BySlot<SlotJudgement>,
-    ) -> Option<String> {
+    ) -> Option<Said> {
         let phase = OpName::parse(&finding.op).phase();
         let read = self.partial_of(pair, finding.order, |side| !side.is_result());
         let key = read.as_ref().and_then(Partial::key);
@@ -279,7 +279,7 @@ pub(super) fn group(groups: &Groups, ranks: &[u32]) -> String {
 
 /// Returns the words for a value that is still to be reduced. If what the ranks hold makes another value than it should, that is what is wrong: nothing
 /// tells which term, for the other run has none of them.
-fn missing(op: &str, slot: &Slot, partial: &Partial<'_>, differs: bool) -> String {
+fn missing(op: &str, slot: &Slot, partial: &Partial<'_>, differs: bool) -> Said {
     let over = group(partial.groups, partial.ranks);
     let name = OpName::parse(op);
     let subject = match (name.phase(), name.module_path(), slot.path.strip_prefix("grad.")) {
@@ -299,11 +299,13 @@ fn missing(op: &str, slot: &Slot, partial: &Partial<'_>, differs: bool) -> Strin
     };
     let ranks = in_words(partial.ranks);
     if differs && name.phase() == Phase::Forward {
-        return format!(
+        return Said::OfRank(format!(
             "{subject}: the terms of {ranks} do not make the other run's value: at least one is wrong"
-        );
+        ));
     }
-    format!("{subject}: each of {ranks} holds {term}; the all-reduce{by} over {over} is missing")
+    Said::Layout(format!(
+        "{subject}: each of {ranks} holds {term}; the all-reduce{by} over {over} is missing"
+    ))
 }
 
 /// Returns a finding on a value, without a reason.
@@ -404,7 +406,7 @@ mod tests {
             let close = || vec![judged(Verdict::Close)];
             let slots = [close(), close(), vec![judged(read)]].into_iter().collect();
             let said = layouts.unreduced(&pair, (&mut finding, true), &slots).unwrap();
-            (finding.op, said)
+            (finding.op, said.into_words())
         };
         let (op, said) = named(12, true);
         assert_eq!(op, "Tensor.max.0.forward", "{said}");

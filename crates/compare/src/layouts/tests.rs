@@ -125,7 +125,7 @@ fn a_rank_with_other_weights_is_an_input_of_its_own_and_no_gradient() {
         let slots = BySlot::default();
         let roundings = Roundings::of(&pair, &slots);
         let said = layouts.explanation(&pair, (&mut finding, true), &slots, &roundings);
-        assert_eq!(said.as_deref(), Some("rank 1's replica differs"));
+        assert_eq!(said.map(Said::into_words).as_deref(), Some("rank 1's replica differs"));
         (finding.slot, finding.cause)
     };
     assert_eq!(

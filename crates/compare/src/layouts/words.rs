@@ -1,5 +1,20 @@
 //! Words for ranks, and for what they hold.
 
+/// What is wrong with a value.
+pub(super) enum Said {
+    /// The ranks split, copy or reduce it otherwise than they should.
+    Layout(String),
+    /// What a rank holds or computes is wrong.
+    OfRank(String),
+}
+
+impl Said {
+    pub(super) fn into_words(self) -> String {
+        let (Self::Layout(words) | Self::OfRank(words)) = self;
+        words
+    }
+}
+
 pub(super) fn dropped(ranks: &[u32]) -> String {
     let drop = if ranks.len() == 1 { "drops" } else { "drop" };
     format!("dropout differs between the ranks: {} {drop} other elements than the rest", in_words(ranks))
